@@ -1,0 +1,68 @@
+"""Who is scanning the network, and who is guessing passwords?
+
+    connections ─┬─▶ attempts ─┬─▶ alerts ─▶ sink
+                 └─▶ scanners ─┘
+
+Three fragments, so it can run on three nodes.  `attempts` and `scanners` write an update whenever
+a source does more within its ten seconds; `alerts` keeps those that are suspicious, so one attack
+gives several alerts with a growing score.
+"""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import unbroken as ub
+
+ATTEMPTS_MAX = 120  # connections that one source may make in ten seconds
+PORTS_MAX = 25  # different ports that one source may try in ten seconds
+
+query = ub.Query("intrusion", epoch="1s")
+
+connections = query.source(
+    "connections",
+    "ts TIMESTAMP, src STRING, dst STRING, port INT, service STRING",
+    event_time="ts",
+)
+
+
+@query.fragment(connections, output_mode="update")
+def attempts(connections: DataFrame) -> DataFrame:
+    """What each source did in each ten seconds."""
+    return (
+        connections.withWatermark("ts", "10 seconds")
+        .groupBy("src", F.window("ts", "10 seconds"))
+        .agg(
+            F.count("*").alias("attempts"),
+            F.size(F.collect_set("service")).alias("services"),
+            F.size(F.collect_set("port")).alias("ports"),
+        )
+        .select("src", F.col("window.start").alias("start"), "attempts", "services", "ports")
+    )
+
+
+@query.fragment(connections, output_mode="update")
+def scanners(connections: DataFrame) -> DataFrame:
+    """Sources that try too many different ports in ten seconds."""
+    return (
+        connections.withWatermark("ts", "10 seconds")
+        .groupBy("src", F.window("ts", "10 seconds"))
+        .agg(F.size(F.collect_set("port")).alias("ports"))
+        .where(F.col("ports") > PORTS_MAX)
+        .select("src", F.col("window.start").alias("start"), "ports")
+    )
+
+
+@query.fragment(attempts, scanners)
+def alerts(attempts: DataFrame, scanners: DataFrame) -> DataFrame:
+    """One row per suspicion: a brute force is many attempts, all at one service."""
+    one_service = (F.col("services") == 1) & (F.col("ports") == 1)
+    brute_forces = attempts.where((F.col("attempts") > ATTEMPTS_MAX) & one_service).select(
+        "src", "start", F.lit("brute force").alias("kind"), F.col("attempts").alias("score")
+    )
+    scans = scanners.select(
+        "src", "start", F.lit("scan").alias("kind"), F.col("ports").cast("long").alias("score")
+    )
+    return brute_forces.union(scans)
+
+
+query.sink(alerts)

@@ -1,0 +1,1 @@
+"""Checkpoints: sets of immutable layers, and forks that share them."""

@@ -1,0 +1,1 @@
+"""What runs beside a user, not in a node: reads files, and needs no Java."""

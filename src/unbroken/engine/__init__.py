@@ -1,0 +1,1 @@
+"""The door to Spark: nothing outside this folder imports pyspark."""

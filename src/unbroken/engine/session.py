@@ -1,0 +1,139 @@
+"""The Spark session of a node, set so that epochs are equal everywhere and cheap.
+
+Settings in three groups: those that make replicas equal (`EQUAL`), those that make checkpoints
+forkable (`LAYERS`), those that make small epochs cheap (`CHEAP`, each measured; see docs/speed.md).
+A user's own settings go on top, except where they would break equality.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from unbroken.errors import DefinitionError, JavaMissing
+
+EQUAL = {
+    "spark.sql.session.timeZone": "UTC",
+    # An extra batch without data closes windows in epoch n here, in n + 1 there (scenario 20).
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # Batches are never skipped, grouped or run ahead: the gate alone says what is next.
+    "spark.sql.streaming.pollingDelay": "1ms",
+    # A plan that depends on sizes at run time may order rows differently on another machine.
+    "spark.sql.adaptive.enabled": "false",
+}
+_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing"
+LAYERS = {
+    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming"
+    ".state.RocksDBStateStoreProvider",
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # Every attempt at a batch writes layers under names of its own.
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "5",
+    "spark.sql.streaming.stateStore.maintenanceInterval": "2s",
+    "spark.sql.streaming.minBatchesToRetain": "10",
+}
+CHEAP = {
+    # Spark's default starts some forty small processes per batch on a local folder.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        f"{_FILE_MANAGER}.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+    "spark.shuffle.compress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "2",
+    "spark.sql.ui.retainedExecutions": "5",
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.appStatus.maxJobs": "20",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.python.authenticate.socketTimeout": "60s",
+}
+#: Settings on which the content of epochs depends; part of the fingerprint.
+FINGERPRINTED = (
+    "spark.sql.session.timeZone",
+    "spark.sql.ansi.enabled",
+    "spark.sql.caseSensitive",
+    "spark.sql.shuffle.partitions",
+    "spark.sql.streaming.multipleWatermarkPolicy",
+    "spark.sql.streaming.noDataMicroBatches.enabled",
+)
+
+
+def session(
+    name: str,
+    *,
+    master: str,
+    scratch: Path,
+    memory: str = "1g",
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Starts the one Spark session of this process."""
+    check_java()
+    refused = sorted(set(settings or {}) & (set(EQUAL) | set(LAYERS)))
+    if refused:
+        raise DefinitionError(
+            f"settings that Unbroken must choose itself: {', '.join(refused)}",
+            hint="replicas would write different epochs, or checkpoints could not be forked",
+        )
+    # Workers must run this very Python: another version may compute something else.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["TZ"] = "UTC"
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in {**CHEAP, **LAYERS, **(settings or {}), **EQUAL}.items():
+        builder = builder.config(key, value)
+    builder = builder.config("spark.driver.memory", memory)
+    builder = builder.config("spark.local.dir", str(scratch))
+    builder = builder.config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+    builder = builder.config(
+        "spark.driver.extraJavaOptions",
+        # A small heap of a long-lived process: return what is not used, and don't take all cores.
+        "-XX:+UseSerialGC -Duser.timezone=UTC -Xss4m",
+    )
+    if master.startswith("local"):
+        builder = builder.config("spark.driver.host", "127.0.0.1")
+        builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("WARN")
+    return spark
+
+
+def java_version(text: str) -> int | None:
+    """The major version in what `java -version` prints.
+
+    >>> java_version('openjdk version "17.0.15" 2025-04-15'), java_version('java version "1.8.0_4"')
+    (17, 8)
+    """
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
+    if not found:
+        return None
+    major = int(found.group(1))
+    return int(found.group(2)) if major == 1 and found.group(2) else major
+
+
+def check_java() -> int:
+    """The major version of the Java that Spark will use, or a clear error."""
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java")
+    hint = (
+        "install Java 17 or 21 (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; "
+        "macOS: brew install openjdk@17) or set JAVA_HOME to one"
+    )
+    if not java or not shutil.which(java):
+        where = f"JAVA_HOME is {home}, but {java} cannot be run" if home else "no java on the PATH"
+        raise JavaMissing(f"Spark needs Java 17 or 21: {where}", hint=hint)
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
+    version = java_version(told.stderr + told.stdout)
+    if version is None or version < 17:
+        raise JavaMissing(f"Spark needs Java 17 or 21: {java} is Java {version}", hint=hint)
+    return version

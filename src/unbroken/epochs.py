@@ -1,0 +1,173 @@
+"""Epoch: a numbered, immutable slice of a stream, and the header that describes it.
+
+    stream   … ├─ 11 ─┼─ 12 ─┼─ 13 ─┤
+                        └─ header: number, rows, digest, event-time bounds, term, fingerprint
+                           table:  Arrow rows (none is an answer too: nothing is missing)
+
+* A *stable* epoch is final.  Two copies of one number have one digest, or somebody diverged.
+* The digest does not depend on the order of rows: Spark may deliver the same rows in another
+  order on another machine.  It is taken over the sorted row hashes that Spark computes
+  (`digest_of_hashes`), or over bytes where nobody else makes a copy (`digest_of_rows`, sources).
+* The fingerprint names code and settings: epochs made by other code do not merge, whatever
+  their digest.
+
+This module imports nothing of ours.
+
+>>> e = Epoch.of("clicks", 3, pa.table({"n": [1, 2]}))
+>>> e.number, e.kind, e.rows
+(3, 'stable', 2)
+>>> Header.from_json(e.header.to_json()) == e.header
+True
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+STABLE = "stable"
+
+#: The key of the schema metadata under which a header travels with its rows.
+HEADER_KEY = b"unbroken"
+
+
+@dataclass(frozen=True)
+class Header:
+    """What is known about an epoch without its rows.
+
+    >>> Header("clicks", 7, rows=2).number
+    7
+    """
+
+    stream: str
+    number: int
+    kind: str = STABLE
+    rows: int = 0
+    bytes: int = 0
+    digest: str = ""
+    #: Lowest and highest event time in microseconds since 1970; None where no row has one.
+    event_us_min: int | None = None
+    event_us_max: int | None = None
+    branch: str = ""
+    term: int = 0
+    fingerprint: str = ""
+    #: Wall-clock microseconds at which the oldest input of this epoch was sealed at its source.
+    sealed_us: int = 0
+    #: Sources only: highest sequence taken from each producer, so that a repeated send is a no-op.
+    sequences: Mapping[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        """The header as bytes for files and the wire."""
+        return json.dumps(asdict(self), separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Header:
+        """Reads what `to_json` wrote; unknown fields are an error, not a guess."""
+        return cls(**json.loads(data))
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A header and its rows.
+
+    >>> Epoch.of("clicks", 0, pa.table({"n": [5]})).table.to_pylist()
+    [{'n': 5}]
+    """
+
+    header: Header
+    table: pa.Table
+
+    @classmethod
+    def of(
+        cls,
+        stream: str,
+        number: int,
+        table: pa.Table,
+        *,
+        event_time: str | None = None,
+        digest: str | None = None,
+        **fields: Any,
+    ) -> Epoch:
+        """Describes `table` as epoch `number` of `stream`."""
+        low, high = event_bounds(table, event_time)
+        header = Header(
+            stream, number, rows=table.num_rows, bytes=table.nbytes,
+            digest=digest_of_rows(table) if digest is None else digest,
+            event_us_min=low, event_us_max=high, **fields,
+        )  # fmt: skip
+        return cls(header, table)
+
+    @property
+    def number(self) -> int:
+        """The number of the epoch in its stream."""
+        return self.header.number
+
+    @property
+    def kind(self) -> str:
+        """`stable`: final.  (Tentative epochs and gaps come with failure handling.)"""
+        return self.header.kind
+
+    @property
+    def rows(self) -> int:
+        """How many rows the epoch has."""
+        return self.header.rows
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal rows, in whatever order."""
+        return self.header.digest
+
+    def stamped(self) -> pa.Table:
+        """The table with its header in the schema, as it lies in files and travels."""
+        return self.table.replace_schema_metadata({HEADER_KEY: self.header.to_json()})
+
+    @classmethod
+    def from_stamped(cls, table: pa.Table) -> Epoch:
+        """The inverse of `stamped`."""
+        header = Header.from_json(table.schema.metadata[HEADER_KEY])
+        return cls(header, table.replace_schema_metadata(None))
+
+    def with_header(self, **fields: Any) -> Epoch:
+        """The same rows under a changed header."""
+        return Epoch(replace(self.header, **fields), self.table)
+
+
+def event_bounds(table: pa.Table, column: str | None) -> tuple[int | None, int | None]:
+    """Lowest and highest event time of `column` in microseconds, None without any.
+
+    >>> event_bounds(pa.table({"ts": pa.array([3, 9], pa.timestamp("us"))}), "ts")
+    (3, 9)
+    """
+    if column is None or table.num_rows == 0:
+        return None, None
+    bounds = pc.min_max(table.column(column)).values()
+    low, high = (b.cast(pa.timestamp("us")).value for b in bounds)
+    return low, high
+
+
+def digest_of_hashes(hashes: np.ndarray[Any, np.dtype[np.int64]]) -> str:
+    """Digest of a set of rows, given one 64-bit hash per row *in sorted order*.
+
+    >>> digest_of_hashes(np.array([1, 2])) == digest_of_hashes(np.array([1, 3]))
+    False
+    """
+    return hashlib.blake2b(hashes.astype("<i8").tobytes(), digest_size=16).hexdigest()
+
+
+def digest_of_rows(table: pa.Table) -> str:
+    """Digest of rows in this order, for content of which only one copy is ever made.
+
+    >>> digest_of_rows(pa.table({"n": [1]})) == digest_of_rows(pa.table({"n": [2]}))
+    False
+    """
+    state = hashlib.blake2b(digest_size=16)
+    for batch in table.combine_chunks().to_batches():
+        state.update(batch.serialize())
+    return state.hexdigest()

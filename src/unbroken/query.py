@@ -1,0 +1,311 @@
+"""What a user writes: a query is a graph of fragments joined by streams.
+
+    source ──▶ fragment ──▶ fragment ──▶ sink
+                  ▲
+    source ───────┘         any directed acyclic graph
+
+* A *source* is a stream whose rows come from outside; a *fragment* is a PySpark function from
+  streaming DataFrames to a streaming DataFrame, and its output is a stream of the same name.
+* Everything that can be wrong with a graph is said before anything starts, with the line of the
+  user's file: at definition where possible, at `check()` for what needs the whole graph, and at
+  `explain` for what only Spark can tell.
+
+This module knows neither Spark nor processes.
+
+>>> query = Query("shop", epoch="1s")
+>>> clicks = query.source("clicks", "ts TIMESTAMP, page STRING", event_time="ts")
+>>> @query.fragment(clicks)
+... def pages(clicks):
+...     return clicks.select("page")
+>>> query.sink(pages)
+>>> [stream.name for stream in query.check()]
+['clicks', 'pages']
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from unbroken import schemas
+from unbroken.errors import DefinitionError, UnbrokenError
+from unbroken.streams.flight import checked_name
+
+OUTPUT_MODES = ("append", "update")
+MANUAL = "manual"
+_LENGTH = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h)\s*")
+_UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
+EPOCH_S_MIN, EPOCH_S_MAX = 0.01, 86_400.0
+
+
+@dataclass(frozen=True)
+class Source:
+    """A stream whose rows come from outside; made by `Query.source`.
+
+    >>> Query("q").source("clicks", "page STRING").name
+    'clicks'
+    """
+
+    name: str
+    schema: pa.Schema
+    event_time: str | None
+    future_s_max: float
+    where: str
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """A piece of the query that runs as one Spark query; made by `Query.fragment`.
+
+    >>> q = Query("q"); clicks = q.source("clicks", "page STRING")
+    >>> q.fragment(clicks)(lambda clicks: clicks, name="copy").inputs
+    ('clicks',)
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    function: Callable[..., Any]
+    output_mode: str
+    where: str
+
+    @property
+    def about(self) -> str:
+        """The first line of the function's docstring."""
+        return (inspect.getdoc(self.function) or "").split("\n")[0]
+
+
+Stream = Source | Fragment
+
+
+class Query:
+    """A continuous query: sources, fragments and sinks under one epoch clock.
+
+    `epoch` is the length of an epoch ("1s", "500ms", "2min"), or "manual": then producers say
+    when an epoch ends.
+
+    >>> Query("intrusion", epoch="500ms").epoch_s
+    0.5
+    """
+
+    def __init__(self, name: str, *, epoch: str = "1s") -> None:
+        self.where = _line_of_user()
+        self.name = self._name(name)
+        self.epoch_s = None if epoch == MANUAL else self._seconds(epoch)
+        self.sources: dict[str, Source] = {}
+        self.fragments: dict[str, Fragment] = {}
+        self.sinks: list[str] = []
+
+    def source(
+        self,
+        name: str,
+        schema: str,
+        event_time: str | None = None,
+        *,
+        future_s_max: float = 86_400.0,
+    ) -> Source:
+        """Declares a stream whose rows come from outside.
+
+        Rows whose `event_time` lies more than `future_s_max` seconds ahead of the clock are set
+        aside and counted, because one of them would make all others late.
+
+        >>> Query("q").source("clicks", "ts TIMESTAMP, page STRING", event_time="ts").event_time
+        'ts'
+        """
+        where = _line_of_user()
+        self._unused(name, where)
+        try:
+            parsed = schemas.parse(schema)
+        except UnbrokenError as error:
+            raise type(error)(f"{where}: source {name!r}: {error.what}", hint=error.hint) from None
+        if event_time is not None:
+            if event_time not in parsed.names:
+                raise DefinitionError(
+                    f"{where}: source {name!r} has no column {event_time!r} for its event time",
+                    hint=f"its columns are {', '.join(parsed.names)}",
+                )
+            if not pa.types.is_timestamp(parsed.field(event_time).type):
+                raise DefinitionError(
+                    f"{where}: the event time {event_time!r} of source {name!r} is not a TIMESTAMP",
+                    hint="declare the column as TIMESTAMP; numbers of seconds are converted",
+                )
+        made = Source(name, parsed, event_time, float(future_s_max), where)
+        self.sources[name] = made
+        return made
+
+    def fragment(
+        self, *inputs: Stream | str, output_mode: str = "append"
+    ) -> Callable[..., Fragment]:
+        """Declares a fragment: decorates a function from DataFrames to a DataFrame.
+
+        Inputs are stream handles, or names of streams that are defined elsewhere in the file.
+
+        >>> q = Query("q"); clicks = q.source("clicks", "page STRING, n INT")
+        >>> @q.fragment(clicks, output_mode="update")
+        ... def counts(clicks):
+        ...     return clicks.groupBy("page").count()
+        >>> counts.name, counts.inputs
+        ('counts', ('clicks',))
+        """
+        where = _line_of_user()
+        if not inputs:
+            raise DefinitionError(
+                f"{where}: a fragment without inputs",
+                hint="name the streams that it reads: @query.fragment(connections)",
+            )
+        if output_mode not in OUTPUT_MODES:
+            raise DefinitionError(
+                f"{where}: output mode {output_mode!r} is unknown",
+                hint=f"one of {', '.join(OUTPUT_MODES)} (complete would send everything again "
+                "in every epoch)",
+            )
+        names = tuple(self._input(given, where) for given in inputs)
+
+        def decorate(function: Callable[..., Any], name: str | None = None) -> Fragment:
+            made_name = name or getattr(function, "__name__", "")
+            self._unused(made_name, where)
+            _check_function(function, len(names), where)
+            made = Fragment(made_name, names, function, output_mode, where)
+            self.fragments[made_name] = made
+            return made
+
+        return decorate
+
+    def sink(self, stream: Stream | str) -> None:
+        """Declares that the epochs of `stream` are results: clients and directories read them.
+
+        >>> q = Query("q"); clicks = q.source("clicks", "page STRING"); q.sink(clicks); q.sinks
+        ['clicks']
+        """
+        name = self._input(stream, _line_of_user())
+        if name not in self.sinks:
+            self.sinks.append(name)
+
+    def __getitem__(self, name: str) -> Stream:
+        """The source or fragment called `name`."""
+        found = self.sources.get(name) or self.fragments.get(name)
+        if found is None:
+            known = ", ".join([*self.sources, *self.fragments]) or "none yet"
+            raise DefinitionError(
+                f"query {self.name!r} has no stream {name!r}", hint=f"its streams: {known}"
+            )
+        return found
+
+    def consumers(self, name: str) -> list[str]:
+        """The fragments that read stream `name`."""
+        return [f.name for f in self.fragments.values() if name in f.inputs]
+
+    def check(self) -> list[Stream]:
+        """All streams in the order of the data, or what is wrong with the graph as a whole."""
+        for fragment in self.fragments.values():
+            for name in fragment.inputs:
+                self._known(name, f"{fragment.where}: fragment {fragment.name!r}")
+        for name in self.sinks:
+            self._known(name, f"{self.where}: a sink")
+        if not self.sinks:
+            raise DefinitionError(
+                f"{self.where}: query {self.name!r} has no sink",
+                hint="say which stream is the result: query.sink(suspects)",
+            )
+        ordered: list[Stream] = list(self.sources.values())
+        done = set(self.sources)
+        waiting = dict(self.fragments)
+        while waiting:
+            ready = [f for f in waiting.values() if done.issuperset(f.inputs)]
+            if not ready:
+                first = next(iter(waiting.values()))
+                raise DefinitionError(
+                    f"{first.where}: a cycle through {', '.join(sorted(waiting))}",
+                    hint="a fragment must not read its own output, not even by way of others",
+                )
+            for fragment in ready:
+                ordered.append(waiting.pop(fragment.name))
+                done.add(fragment.name)
+        return ordered
+
+    def _known(self, name: str, who: str) -> None:
+        if name not in self.sources and name not in self.fragments:
+            known = ", ".join([*self.sources, *self.fragments])
+            raise DefinitionError(
+                f"{who} reads the unknown stream {name!r}", hint=f"the streams are: {known}"
+            )
+
+    def _input(self, given: object, where: str) -> str:
+        if isinstance(given, Source | Fragment):
+            if self.sources.get(given.name) is not given and (
+                self.fragments.get(given.name) is not given
+            ):
+                raise DefinitionError(
+                    f"{where}: stream {given.name!r} belongs to another query",
+                    hint=f"define it on query {self.name!r}",
+                )
+            return given.name
+        if isinstance(given, str):
+            return given
+        raise DefinitionError(
+            f"{where}: {given!r} is not a stream",
+            hint="pass what query.source or @query.fragment gave, or a stream's name",
+        )
+
+    def _unused(self, name: str, where: str) -> None:
+        try:
+            checked_name(name)
+        except UnbrokenError as error:
+            raise DefinitionError(f"{where}: {error.what}", hint=error.hint) from None
+        if name in self.sources or name in self.fragments:
+            raise DefinitionError(
+                f"{where}: a second stream called {name!r}; the first is at {self[name].where}",
+                hint="give it another name",
+            )
+
+    def _name(self, name: str) -> str:
+        try:
+            return checked_name(name)
+        except UnbrokenError as error:
+            raise DefinitionError(f"{self.where}: {error.what}", hint=error.hint) from None
+
+    def _seconds(self, epoch: str) -> float:
+        found = _LENGTH.fullmatch(str(epoch))
+        seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+        if not EPOCH_S_MIN <= seconds <= EPOCH_S_MAX:
+            raise DefinitionError(
+                f"{self.where}: {epoch!r} is not an epoch length",
+                hint='write it like "1s", "500ms" or "2min" (10 ms to 24 h), or "manual"',
+            )
+        return seconds
+
+
+def _check_function(function: Callable[..., Any], inputs: int, where: str) -> None:
+    if not callable(function) or inspect.isclass(function):
+        raise DefinitionError(
+            f"{where}: {function!r} is not a function of streaming DataFrames",
+            hint="decorate a function that takes DataFrames and returns one",
+        )
+    try:
+        inspect.signature(function).bind(*range(inputs))
+    except TypeError as error:
+        raise DefinitionError(
+            f"{where}: fragment {getattr(function, '__name__', '?')!r} reads {inputs} streams, "
+            f"but its function cannot take them: {error}",
+            hint="one parameter per input stream, in their order",
+        ) from None
+
+
+_OURS = str(Path(__file__).resolve().parent)
+
+
+def _line_of_user() -> str:
+    """`file:line` of the first frame outside this package."""
+    frame = inspect.currentframe()
+    while frame is not None and (
+        frame.f_code.co_filename.startswith(_OURS) and "doctest" not in frame.f_code.co_filename
+    ):
+        frame = frame.f_back
+    if frame is None:
+        return "?"
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

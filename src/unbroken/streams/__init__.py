@@ -1,0 +1,1 @@
+"""Streams: logs of epochs, what may be trimmed from them, and how they travel."""

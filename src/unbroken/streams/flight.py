@@ -1,0 +1,228 @@
+"""The door: the only module that opens sockets, Arrow Flight and nothing else.
+
+    Peer.get  {"do": "epoch", …}  ─▶  Door  ─▶  handler  ─▶  Arrow table   (rows come out)
+    Peer.put  {"do": "send", …}   ─▶  Door  ─▶  handler  ─▶  JSON answer   (rows go in)
+    Peer.act  {"do": "ack", …}    ─▶  Door  ─▶  handler  ─▶  JSON answer   (words only)
+
+* Commands and answers are JSON; rows are Arrow.  Nothing is unpickled or evaluated.
+* Every call has a deadline.  A handler that waits for news answers "not yet" before the caller's
+  deadline, so no call hangs and none is taken for dead because there was nothing to say.
+* A refused connection is `Unreachable` at once: proof that nobody is there.
+* Errors cross the wire as name, text and hint, and are raised as what they were.
+* A door binds to loopback unless told otherwise.
+
+>>> door = Door()
+>>> door.on_act("greet", lambda command: {"hello": command["name"]})
+>>> with door, Peer(door.address) as peer:
+...     peer.act({"do": "greet", "name": "ada"})
+{'hello': 'ada'}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from unbroken.errors import BY_NAME, PortInUse, Unreachable, UnbrokenError
+
+Command = dict[str, Any]
+CALL_S_MAX = 20.0
+#: How long a handler may wait for news before it answers "not yet".
+POLL_S = 5.0
+COMMAND_BYTES_MAX = 64 << 10
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
+
+_CHANNEL = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 500)]
+
+
+class Door(flight.FlightServerBase):  # type: ignore[misc]
+    """A process's door: handlers by name, served until `close`."""
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        _check_free(host, port)
+        super().__init__(f"grpc://{host}:{port}")
+        self.address = f"grpc://{host}:{self.port}"
+        self._get: dict[str, Callable[[Command], pa.Table | None]] = {}
+        self._put: dict[str, Callable[[Command, pa.Table], Any]] = {}
+        self._act: dict[str, Callable[[Command], Any]] = {}
+
+    def on_get(self, name: str, handler: Callable[[Command], pa.Table | None]) -> None:
+        """`handler` answers gets called `name`; None means "not yet"."""
+        self._get[name] = handler
+
+    def on_put(self, name: str, handler: Callable[[Command, pa.Table], Any]) -> None:
+        """`handler` takes the rows of puts called `name`."""
+        self._put[name] = handler
+
+    def on_act(self, name: str, handler: Callable[[Command], Any]) -> None:
+        """`handler` answers actions called `name`."""
+        self._act[name] = handler
+
+    def do_get(self, context: Any, ticket: flight.Ticket) -> flight.RecordBatchStream:
+        """Flight's own name for a get."""
+        with _errors_for_the_wire():
+            command, handler = _route(ticket.ticket, self._get)
+            table = handler(command)
+            return flight.RecordBatchStream(_NOT_YET if table is None else table)
+
+    def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Flight's own name for a put."""
+        with _errors_for_the_wire():
+            command, handler = _route(descriptor.command, self._put)
+            answer = handler(command, reader.read_all())
+            writer.write(pa.py_buffer(json.dumps(answer).encode()))
+
+    def do_action(self, context: Any, action: flight.Action) -> list[flight.Result]:
+        """Flight's own name for an action."""
+        with _errors_for_the_wire():
+            command, handler = _route(action.body.to_pybytes(), self._act)
+            return [flight.Result(pa.py_buffer(json.dumps(handler(command)).encode()))]
+
+    def close(self) -> None:
+        """Stops serving; calls under way get a moment to end."""
+        # Flight's shutdown waits for calls under way, and they wait for news: don't wait for it.
+        threading.Thread(target=self.shutdown, daemon=True).start()
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class Peer:
+    """Another process's door, seen from here.  Safe for many threads."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        try:
+            self._client = flight.FlightClient(address, generic_options=_CHANNEL)
+        except (pa.ArrowException, ValueError) as error:
+            raise Unreachable(
+                f"{address!r} is not an address: {error}", hint="write it as grpc://HOST:PORT"
+            ) from error
+
+    def get(self, command: Command, *, timeout_s: float = CALL_S_MAX) -> pa.Table | None:
+        """Asks for rows; None means "not yet"."""
+        with self._errors_from_the_wire(command):
+            ticket = flight.Ticket(json.dumps(command).encode())
+            table = self._client.do_get(ticket, _deadline(timeout_s)).read_all()
+        return None if _NOT_YET_KEY in (table.schema.metadata or {}) else table
+
+    def put(self, command: Command, table: pa.Table, *, timeout_s: float = CALL_S_MAX) -> Any:
+        """Sends rows and waits for the answer."""
+        with self._errors_from_the_wire(command):
+            descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
+            writer, reader = self._client.do_put(descriptor, table.schema, _deadline(timeout_s))
+            try:
+                writer.write_table(table)
+                writer.done_writing()
+                answer = reader.read()
+            finally:
+                writer.close()
+        if answer is None:
+            raise Unreachable(f"{self.address} closed the connection before it answered")
+        return json.loads(answer.to_pybytes())
+
+    def act(self, command: Command, *, timeout_s: float = CALL_S_MAX) -> Any:
+        """Says something and waits for the answer."""
+        with self._errors_from_the_wire(command):
+            action = flight.Action(command["do"], json.dumps(command).encode())
+            (result,) = self._client.do_action(action, _deadline(timeout_s))
+            return json.loads(result.body.to_pybytes())
+
+    @contextlib.contextmanager
+    def _errors_from_the_wire(self, command: Command) -> Any:
+        try:
+            yield
+        except pa.ArrowException as error:
+            extra = getattr(error, "extra_info", b"")
+            if extra:
+                name, what, hint = json.loads(extra)
+                raise BY_NAME.get(name, UnbrokenError)(what, hint=hint) from None
+            raise Unreachable(
+                f"no answer from {self.address} to {command.get('do')!r}: {_first_line(error)}",
+                hint="is the cluster running there? unbroken status --at ADDRESS tells",
+            ) from error
+
+    def close(self) -> None:
+        """Ends the connection."""
+        self._client.close()
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+_NOT_YET_KEY = b"unbroken.not-yet"
+_NOT_YET = pa.table({}).replace_schema_metadata({_NOT_YET_KEY: b"1"})
+
+
+def checked_name(name: object) -> str:
+    """A name from outside, fit to be part of a file name.
+
+    >>> checked_name("../etc")
+    Traceback (most recent call last):
+    ...
+    unbroken.errors.UnbrokenError: '../etc' is not a name
+      → names are letters, digits, _ and -, at most 100, and begin with a letter or _
+    """
+    if isinstance(name, str) and NAME.fullmatch(name):
+        return name
+    raise UnbrokenError(
+        f"{name!r} is not a name",
+        hint="names are letters, digits, _ and -, at most 100, and begin with a letter or _",
+    )
+
+
+def _route(body: bytes, handlers: dict[str, Callable[..., Any]]) -> tuple[Command, Any]:
+    if len(body) > COMMAND_BYTES_MAX:
+        raise UnbrokenError(f"a command of {len(body)} bytes, {COMMAND_BYTES_MAX} is the limit")
+    command = json.loads(body)
+    handler = handlers.get(command.get("do")) if isinstance(command, dict) else None
+    if handler is None:
+        raise UnbrokenError(f"this door does not know {str(body)[:100]}")
+    return command, handler
+
+
+@contextlib.contextmanager
+def _errors_for_the_wire() -> Any:
+    try:
+        yield
+    except UnbrokenError as error:
+        extra = json.dumps([type(error).__name__, error.what, error.hint]).encode()
+        raise flight.FlightServerError(str(error), extra_info=extra) from None
+    except (KeyError, TypeError, ValueError) as error:
+        text = f"malformed command: {type(error).__name__} {error}"
+        extra = json.dumps(["UnbrokenError", text, ""]).encode()
+        raise flight.FlightServerError(text, extra_info=extra) from error
+
+
+def _deadline(timeout_s: float) -> flight.FlightCallOptions:
+    return flight.FlightCallOptions(timeout=timeout_s)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).split(". gRPC client debug context", 1)[0].splitlines()[0]
+
+
+def _check_free(host: str, port: int) -> None:
+    # gRPC sets SO_REUSEPORT, so two servers would share a port without a word.
+    if port == 0:
+        return
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise PortInUse(
+                f"cannot listen at {host}:{port}: {error.strerror}",
+                hint="end the process that listens there, or choose another port with --port",
+            ) from error

@@ -1,0 +1,220 @@
+"""The log of a stream: one Arrow file per epoch, so that `ls` shows the stream.
+
+    000000000011.5f0e1c22.arrow     number . checksum of the bytes . arrow
+    000000000012.91ab0033.arrow
+
+* Numbers have no holes: an epoch is appended at `next`, or it is refused.
+* Appending the same epoch again is a no-op; other content under a number that is taken is a
+  divergence (invariant 1), raised here and never silent.
+* The checksum in the name is compared when a body is read from disk.
+* A log is trimmed from its old end only, and keeps its last epoch: that header says where a
+  restarted stream goes on.
+
+>>> import tempfile, pyarrow as pa
+>>> log = EpochLog(Path(tempfile.mkdtemp()), "clicks")
+>>> log.append(Epoch.of("clicks", 0, pa.table({"n": [1]})))
+True
+>>> log.append(Epoch.of("clicks", 0, pa.table({"n": [1]})))     # a repeated copy: dropped
+False
+>>> log.first, log.next
+(0, 1)
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections import OrderedDict
+from pathlib import Path
+
+import pyarrow as pa
+
+from unbroken.epochs import HEADER_KEY, Epoch, Header
+from unbroken.errors import DiskError, DivergenceError, EpochGone, UnbrokenError
+from unbroken.streams import disk
+
+#: Bodies kept in memory for the consumers that follow closely.
+RECENT_EPOCHS = 3
+RECENT_BYTES_MAX = 64 << 20
+
+
+class EpochLog:
+    """The epochs of one stream that one replica keeps.
+
+    Safe for many threads: one appends, many read and wait.
+    """
+
+    def __init__(self, folder: Path, stream: str, *, sync: bool = False) -> None:
+        self.folder = folder
+        self.stream = stream
+        self._sync = sync
+        self._changed = threading.Condition()
+        #: Invariant: the numbers in here have no holes.
+        self._headers: dict[int, Header] = {}
+        self._files: dict[int, Path] = {}
+        self._recent: OrderedDict[int, Epoch] = OrderedDict()
+        self._first = self._next = 0
+        self._bytes = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        self._load()
+
+    def _load(self) -> None:
+        for path in sorted(self.folder.glob(f"*{disk.TEMPORARY}")):
+            path.unlink()  # A writer died before its rename: the epoch was never there.
+        for path in sorted(self.folder.glob("*.arrow")):
+            number = int(path.name.split(".", 1)[0])
+            with pa.memory_map(str(path)) as source:
+                metadata = pa.ipc.open_stream(source).schema.metadata
+            if self._headers and number != self._next:
+                raise UnbrokenError(
+                    f"log {self.folder} has a hole: epoch {self._next} is missing before {number}",
+                    hint="restore the file from a copy, or move the folder away to start afresh",
+                )
+            self._note(number, Header.from_json(metadata[HEADER_KEY]), path)
+
+    def _note(self, number: int, header: Header, path: Path) -> None:
+        if not self._headers:
+            self._first = number
+        self._headers[number] = header
+        self._files[number] = path
+        self._next = number + 1
+        self._bytes += header.bytes
+
+    @property
+    def first(self) -> int:
+        """The oldest epoch that can still be read; equal to `next` in an empty log."""
+        return self._first
+
+    @property
+    def next(self) -> int:
+        """The number that the next epoch will have."""
+        return self._next
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes of rows the log holds."""
+        return self._bytes
+
+    @property
+    def last_header(self) -> Header | None:
+        """The newest epoch's header."""
+        with self._changed:
+            return self._headers.get(self._next - 1)
+
+    def start_at(self, number: int) -> None:
+        """An empty log is to begin at `number` (a replica that starts in the middle)."""
+        with self._changed:
+            assert not self._headers, "only an empty log may choose its first number"
+            self._first = self._next = number
+
+    def append(self, epoch: Epoch) -> bool:
+        """Adds an epoch; False if it was there already with the same content."""
+        number = epoch.number
+        with self._changed:
+            if number < self._next:
+                self._compare(epoch)
+                return False
+            if number > self._next:
+                raise UnbrokenError(f"{self.stream}: epoch {number} appended at {self._next}")
+        body = _to_bytes(epoch)
+        path = self.folder / f"{number:012d}.{zlib.crc32(body):08x}.arrow"
+        disk.write_whole(path, [body], sync=self._sync)
+        with self._changed:
+            self._note(number, epoch.header, path)
+            self._recent[number] = epoch
+            while len(self._recent) > RECENT_EPOCHS or (
+                sum(e.header.bytes for e in self._recent.values()) > RECENT_BYTES_MAX
+            ):
+                self._recent.popitem(last=False)
+            self._changed.notify_all()
+        return True
+
+    def _compare(self, epoch: Epoch) -> None:
+        known = self._headers.get(epoch.number)
+        if known is not None and known.digest != epoch.digest:
+            raise DivergenceError(
+                f"{self.stream}: epoch {epoch.number} was {known.rows} rows with digest "
+                f"{known.digest}, and is {epoch.rows} rows with digest {epoch.digest} now",
+                hint="the fragment is not deterministic: look for rand, uuid, current time, "
+                "or Python code that keeps state of its own",
+            )
+
+    def header(self, number: int) -> Header:
+        """The header of one epoch."""
+        with self._changed:
+            if number not in self._headers:
+                raise self._gone(number)
+            return self._headers[number]
+
+    def headers(self, start: int, *, most: int = 64) -> list[Header]:
+        """Headers from `start` on, oldest first; EpochGone if `start` was trimmed."""
+        with self._changed:
+            if start < self._first:
+                raise self._gone(start)
+            return [self._headers[n] for n in range(start, min(self._next, start + most))]
+
+    def read(self, number: int) -> Epoch:
+        """One epoch with its rows, its checksum compared."""
+        with self._changed:
+            if number in self._recent:
+                return self._recent[number]
+            if number not in self._files:
+                raise self._gone(number)
+            path = self._files[number]
+        try:
+            body = path.read_bytes()
+        except FileNotFoundError:
+            raise self._gone(number) from None
+        if not is_whole(path, body):
+            raise DiskError(
+                f"{path} is damaged: its bytes do not match its checksum",
+                hint="the disk is failing; another replica still has this epoch",
+            )
+        return Epoch.from_stamped(pa.ipc.open_stream(pa.py_buffer(body)).read_all())
+
+    def path(self, number: int) -> Path:
+        """The file of one epoch."""
+        with self._changed:
+            return self._files[number]
+
+    def wait(self, number: int, timeout_s: float) -> bool:
+        """Waits until epoch `number` is there; False after `timeout_s`."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._next > number, timeout_s)
+
+    def trim(self, below: int) -> int:
+        """Forgets the epochs under `below`, except the last one; tells how many went."""
+        gone: list[Path] = []
+        with self._changed:
+            below = min(below, self._next - 1)
+            while self._first < below:
+                self._bytes -= self._headers.pop(self._first).bytes
+                self._recent.pop(self._first, None)
+                gone.append(self._files.pop(self._first))
+                self._first += 1
+            self._changed.notify_all()
+        for path in gone:  # Oldest first: a crash in between leaves no hole.
+            path.unlink(missing_ok=True)
+        return len(gone)
+
+    def _gone(self, number: int) -> EpochGone:
+        if number >= self._next:
+            return EpochGone(f"{self.stream}: epoch {number} is not there yet (next {self._next})")
+        return EpochGone(
+            f"{self.stream}: epoch {number} was trimmed; the log begins at {self._first}",
+            hint=f"follow from {self._first}, or declare a sink before the run so that it is kept",
+        )
+
+
+def is_whole(path: Path, body: bytes | None = None) -> bool:
+    """Whether the bytes of an epoch's file match the checksum in its name."""
+    body = path.read_bytes() if body is None else body
+    return f"{zlib.crc32(body):08x}" == path.name.split(".")[1]
+
+
+def _to_bytes(epoch: Epoch) -> memoryview:
+    sink = pa.BufferOutputStream()
+    table = epoch.stamped()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return memoryview(sink.getvalue())

@@ -1,0 +1,127 @@
+"""Merge: one stream out of the copies that several replicas announce.
+
+    r1   ├─ 7 ─┼─ 8 ─┼─ 9 ─┤                 take 7 from r1 (announced first),
+    r2     ├─ 7 ─┼─ 8 ─┤                     8 from r1; r1 stalls: 8 from r2; r2's 7 is dropped
+
+* Each epoch is taken once, in order, none skipped (invariant 2), from whoever announced it first;
+  on a failed or stalled fetch from the next one.  Nothing is detected, nothing is switched.
+* Later copies are dropped by number, and their digests compared: replicas that disagree are a
+  divergence (invariant 1).
+* Epochs made by other code or settings do not merge: their replica is refused (scenario 26).
+
+This module only decides.  It does no I/O and reads no clock.
+
+>>> merge = Merge("alerts", start=7)
+>>> merge.announced("r1", [Header("alerts", 7, digest="d7"), Header("alerts", 8, digest="d8")])
+>>> merge.announced("r2", [Header("alerts", 7, digest="d7")])
+>>> merge.wanted()
+Fetch(replica='r1', number=7)
+>>> merge.failed(Fetch("r1", 7)); merge.wanted()
+Fetch(replica='r2', number=7)
+>>> merge.taken(7); merge.next
+8
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from unbroken.epochs import Header
+from unbroken.errors import DivergenceError
+
+#: Digests of taken epochs that are still compared with late copies.
+REMEMBERED_MAX = 1000
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """What to ask whom for."""
+
+    replica: str
+    number: int
+
+
+@dataclass
+class _Copies:
+    header: Header
+    replicas: list[str] = field(default_factory=list)
+
+
+class Merge:
+    """Decides which copy of each epoch is fetched."""
+
+    def __init__(self, stream: str, *, start: int) -> None:
+        self.stream = stream
+        #: Invariant: everything below was taken exactly once, nothing at or above it was.
+        self.next = start
+        self._copies: dict[int, _Copies] = {}
+        self._taken: OrderedDict[int, Header] = OrderedDict()
+        self._fingerprint: str | None = None
+        #: Replicas whose code or settings differ, with the reason, for `status`.
+        self.refused: dict[str, str] = {}
+
+    def announced(self, replica: str, headers: Iterable[Header]) -> None:
+        """`replica` has these epochs."""
+        for header in headers:
+            if not self._same_code(replica, header):
+                return
+            known = self._known(header)
+            if known is None:
+                if header.number >= self.next:
+                    self._copies[header.number] = _Copies(header, [replica])
+                continue
+            if known.digest != header.digest:
+                raise DivergenceError(
+                    f"{self.stream}: epoch {header.number} has digest {header.digest} "
+                    f"({header.rows} rows) at {replica}, and {known.digest} ({known.rows} rows) "
+                    "elsewhere",
+                    hint="the fragment is not deterministic: look for rand, uuid, current time, "
+                    "or Python code that keeps state of its own",
+                )
+            copies = self._copies.get(header.number)
+            if copies is not None and replica not in copies.replicas:
+                copies.replicas.append(replica)
+
+    def _same_code(self, replica: str, header: Header) -> bool:
+        if self._fingerprint is None:
+            self._fingerprint = header.fingerprint
+        if header.fingerprint == self._fingerprint:
+            self.refused.pop(replica, None)
+            return True
+        self.refused[replica] = (
+            f"refused {self.stream} from {replica}: its code or settings are "
+            f"{header.fingerprint[:8]}, ours came from {self._fingerprint[:8]}"
+        )
+        return False
+
+    def _known(self, header: Header) -> Header | None:
+        copies = self._copies.get(header.number)
+        return copies.header if copies else self._taken.get(header.number)
+
+    def wanted(self) -> Fetch | None:
+        """The next epoch and who to ask for it; None while nobody has announced it."""
+        copies = self._copies.get(self.next)
+        return Fetch(copies.replicas[0], self.next) if copies and copies.replicas else None
+
+    def failed(self, fetch: Fetch) -> None:
+        """The fetch brought nothing: the next replica's turn, until this one announces again."""
+        copies = self._copies.get(fetch.number)
+        if copies is not None and fetch.replica in copies.replicas:
+            copies.replicas.remove(fetch.replica)
+            if not copies.replicas:
+                del self._copies[fetch.number]
+
+    def lost(self, replica: str) -> None:
+        """`replica` does not answer: what it announced must be announced anew."""
+        for number in list(self._copies):
+            self.failed(Fetch(replica, number))
+
+    def taken(self, number: int) -> None:
+        """The consumer has epoch `number`."""
+        assert number == self.next, "epochs are taken in order"
+        self._taken[number] = self._copies.pop(number).header
+        if len(self._taken) > REMEMBERED_MAX:
+            self._taken.popitem(last=False)
+        self.next += 1

@@ -1,0 +1,92 @@
+"""How far each consumer has read a stream, and what may be trimmed.
+
+    log     0 ........... 12 ........... 30 ........ 41
+    needs                 ^ r2           ^ r1
+                          [0, 12) may go
+
+* A consumer counts from the moment it is *expected*, not from its first ack: otherwise a trim could
+  race with a consumer that is still starting.  A producer that restarted has heard nobody, so it
+  trims nothing until all expected consumers have spoken (invariant 3).
+* An ack says two things: *processed* to p, and may still ask *from* f.  Only f counts for trimming.
+* An ack of an older term is refused, also by a producer that restarted: the owner keeps `terms`
+  on disk (invariant 5).
+* A follower that nobody declared holds nothing back; for it the newest `KEEP_EPOCHS` stay.
+
+This module only decides.  It does no I/O and reads no clock.
+
+>>> needs = Needs(); needs.expect("r1"); needs.expect("r2")
+>>> needs.record("r1", term=1, processed=30, need=31)
+>>> needs.trim_below(newest=41, keep=0)        # r2 has not spoken yet, so nothing may go.
+0
+>>> needs.record("r2", term=1, processed=11, need=12)
+>>> needs.trim_below(newest=41, keep=0), needs.holder
+(12, 'r2')
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from unbroken.errors import FenceError
+
+#: How many epochs of a sink stay for followers that come late (ten minutes of 1 s epochs).
+KEEP_EPOCHS = 600
+
+
+@dataclass
+class _Need:
+    term: int = 0
+    processed: int = -1
+    #: Invariant: nothing at or above it is trimmed; None until the consumer has spoken.
+    need: int | None = None
+
+
+class Needs:
+    """What the consumers of one stream may still ask for."""
+
+    def __init__(self, terms: dict[str, int] | None = None) -> None:
+        self._needs: dict[str, _Need] = {}
+        self._terms = dict(terms or {})
+
+    def expect(self, consumer: str) -> None:
+        """From now on `consumer` holds back trimming."""
+        self._needs.setdefault(consumer, _Need(self._terms.get(consumer, 0)))
+
+    def record(self, consumer: str, *, term: int, processed: int, need: int) -> None:
+        """Takes an ack; a consumer that was not expected is expected from now on."""
+        known = self._terms.get(consumer, 0)
+        if term < known:
+            raise FenceError(
+                f"ack of {consumer} under term {term} refused: term {known} has begun",
+                hint="this replica was replaced; it should stop and rejoin as a spare",
+            )
+        self._terms[consumer] = term
+        entry = self._needs.setdefault(consumer, _Need())
+        entry.term, entry.processed = term, max(entry.processed, processed)
+        entry.need = max(entry.need or 0, need)
+
+    def remove(self, consumer: str) -> None:
+        """`consumer` will not come back: it no longer holds anything."""
+        self._needs.pop(consumer, None)
+
+    @property
+    def terms(self) -> dict[str, int]:
+        """The highest term heard of each consumer, to be kept on disk by the owner."""
+        return dict(self._terms)
+
+    @property
+    def processed(self) -> dict[str, int]:
+        """How far each expected consumer has got, for `status`."""
+        return {name: entry.processed for name, entry in self._needs.items()}
+
+    @property
+    def holder(self) -> str | None:
+        """The consumer that holds back the most, by name."""
+        if not self._needs:
+            return None
+        return min(self._needs, key=lambda name: self._needs[name].need or 0)
+
+    def trim_below(self, *, newest: int, keep: int) -> int:
+        """The first epoch that must stay, given the newest one and how many to keep anyway."""
+        needed = [entry.need or 0 for entry in self._needs.values()]
+        return max(0, min([*needed, newest + 1 - keep]))
