@@ -502,13 +502,15 @@ def _times(array: pa.Array, have: str) -> pa.Array:
     if have == "text":
         zoned = pc.match_substring_regex(array, r"[T ]\d.*(Z|[+-]\d\d(:?\d\d)?)$")
         seconds = pc.match_substring_regex(array, r"^[+-]?[0-9.]+([eE][+-]?[0-9]+)?$")
-        cut = pc.replace_substring_regex(array, r"(\.\d{6})\d+", r"\1")
-        none = pa.scalar(None, cut.type)
-        return pc.coalesce(
-            pc.if_else(zoned, cut, none).cast(_UTC).cast(_NAIVE),
-            _times(pc.if_else(seconds, array, none).cast(pa.float64()), "float"),
-            pc.if_else(pc.or_(zoned, seconds), none, cut).cast(_NAIVE),
-        )
+        # What is neither goes first: if a text is no time at all, it is in there.
+        forms: list[tuple[pa.Array, Callable[[pa.Array], pa.Array]]] = [
+            (pc.invert(pc.or_(zoned, seconds)), lambda text: _cut(text).cast(_NAIVE)),
+            (zoned, lambda text: _cut(text).cast(_UTC).cast(_NAIVE)),
+            (seconds, lambda text: _times(text.cast(pa.float64()), "float")),
+        ]
+        none = pa.scalar(None, array.type)
+        parts = [read(pc.if_else(own, array, none)) for own, read in forms if own.true_count]
+        return pc.coalesce(*parts) if parts else pa.nulls(len(array), _NAIVE)
     if have == "timestamp":
         array = array.cast(pa.timestamp(array.type.unit))
         return pc.floor_temporal(array, unit="microsecond").cast(_NAIVE)
@@ -522,3 +524,7 @@ def _times(array: pa.Array, have: str) -> pa.Array:
     if not pc.all(inside, min_count=0).as_py():
         raise ValueError("not a year from 1 to 9999")
     return us.cast(_NAIVE)
+
+
+def _cut(text: pa.Array) -> pa.Array:
+    return pc.replace_substring_regex(text, r"(\.\d{6})\d+", r"\1")

@@ -36,15 +36,14 @@ import csv
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
-import pyarrow.types as pt
 
 from unbroken.errors import RowError, SchemaError, UnbrokenError
 from unbroken.schemas import TEXT_CHARS_MAX, BadRow, fit_or_set_aside, to_ddl
@@ -67,7 +66,7 @@ class Chunk:
     """Consecutive rows of a file.
 
     `first_row` is the number in the file of the table's first row; the rows of `bad` are numbers in
-    the file too, and their `why` starts with the line.  A chunk of bad rows only has an empty table.
+    the file too, and their `why` starts with the line.  If all rows are bad the table is empty.
     """
 
     table: pa.Table
@@ -98,8 +97,8 @@ def read(
             f"{path}: unknown kind of file", hint=f"it ends in one of {known}; text also with .gz"
         )
     if not path.is_file():
-        what = "is a folder" if path.is_dir() else "no such file"
-        raise UnbrokenError(f"{path}: {what}", hint=f"looked from the folder {Path.cwd()}")
+        what = "this is a folder" if path.is_dir() else "no such file"
+        raise UnbrokenError(f"{path}: {what}", hint=f"the path is relative to {Path.cwd()}")
     if bad_rows not in ("raise", "skip") or chunk_rows < 1:
         raise UnbrokenError(
             f"bad_rows={bad_rows!r}, chunk_rows={chunk_rows}",
@@ -147,17 +146,14 @@ class _Source:
 
 
 class _Lines:
-    """The lines of a text file with their numbers, taken in blocks.
+    """The lines of a text file with their numbers, taken in blocks."""
 
-    `broken` says why no more can be read.  The lines before that point are good and still come.
-    """
+    def __init__(self, file: Iterable[bytes], keep_empty: bool) -> None:
+        self.file, self.keep_empty, self.number = file, keep_empty, 0
 
-    def __init__(self, file: IO[bytes], keep_empty: bool) -> None:
-        self.file, self.keep_empty = file, keep_empty
-        self.number, self.broken = 0, ""
-
-    def take(self, count_max: int) -> tuple[list[bytes], list[int]]:
-        lines, numbers, size = list[bytes](), list[int](), 0
+    def take(self, count_max: int) -> tuple[list[bytes], list[int], str]:
+        """The next lines, their numbers, and why no more can be read, if that is so."""
+        lines, numbers, broken, size = list[bytes](), list[int](), "", 0
         try:
             for line in self.file:
                 self.number += 1
@@ -168,18 +164,17 @@ class _Lines:
                 if line or self.keep_empty:
                     lines.append(line)
                     numbers.append(self.number)
-                if len(lines) >= count_max or size >= BLOCK_BYTES_MAX:
+                if len(lines) >= count_max or (lines and size >= BLOCK_BYTES_MAX):
                     break
         except EOFError:
-            self.broken = "the gzip file ends too early; it was cut off"
+            broken = "the gzip file ends too early; it was cut off"
         except (gzip.BadGzipFile, zlib.error) as error:
-            self.broken = f"the gzip file is damaged: {error}"
-        return lines, numbers
+            broken = f"the gzip file is damaged: {error}"
+        return lines, numbers, broken
 
 
 def _text_chunks(source: _Source) -> Iterator[Chunk]:
-    opened = gzip.open(source.path) if source.zipped else source.path.open("rb")
-    with opened as file:
+    with gzip.open(source.path) if source.zipped else source.path.open("rb") as file:
         lines = _Lines(file, keep_empty=source.form == "txt")
         if source.form == "txt":
             parse = _text_parser(source)
@@ -187,18 +182,18 @@ def _text_chunks(source: _Source) -> Iterator[Chunk]:
             parse = _json_parser(source)
         else:
             parse = _csv_parser(source, lines)
-        row = 0
-        while not lines.broken:
-            block, numbers = lines.take(source.chunk_rows)
-            if not block and not lines.broken:
+        row, broken = 0, ""
+        while not broken:
+            block, numbers, broken = lines.take(source.chunk_rows)
+            if not block and not broken:
                 return
             table, found = parse(block, numbers) if block else (source.schema.empty_table(), [])
             bad = [
                 BadRow(row + b.row, f"line {numbers[b.row]}: {b.why}", _shown(block[b.row]))
                 for b in found
             ]
-            if lines.broken:
-                why = f"line {lines.number + 1}: {lines.broken}"
+            if broken:
+                why = f"line {lines.number + 1}: {broken}"
                 bad.append(BadRow(row + len(block), why, ""))
             yield Chunk(table, _first_good(row, bad), bad)
             row += len(block)
@@ -281,11 +276,11 @@ def _merged(fitted: Fitted, places: list[int], broken: list[BadRow]) -> Fitted:
 
 def _csv_parser(source: _Source, lines: _Lines) -> _Parse:
     tabs = source.form == "tsv"
-    quote: str | Literal[False] = False if tabs else '"'
-    header, _ = lines.take(1)
+    delimiter, quote = ("\t", False) if tabs else (",", '"')
+    header, _, damage = lines.take(1)
     if not header:
         raise RowError(
-            f"{source.path}: {lines.broken or 'the file is empty'}",
+            f"{source.path}: {damage or 'the file is empty'}",
             hint="the first line of a CSV file names its columns",
         )
     text = header[0].decode(errors="replace")
@@ -293,10 +288,12 @@ def _csv_parser(source: _Source, lines: _Lines) -> _Parse:
     names = [name.strip() for name in found]
     source.check_columns(names, "the header names")
     # Columns go by their place: names that the schema does not want may stand there twice.
-    own = [str(names.index(name)) for name in source.schema.names]
+    places = [str(place) for place in range(len(names))]
+    wanted = [places[names.index(name)] for name in source.schema.names]
+    own_line = delimiter.join("0" for _ in names).encode()
     convert = pa.csv.ConvertOptions(
-        include_columns=own,
-        column_types={place: pa.string() for place in own},
+        include_columns=wanted,
+        column_types={place: pa.string() for place in wanted},
         strings_can_be_null=True,
         quoted_strings_can_be_null=False,
         null_values=[""],
@@ -310,20 +307,25 @@ def _csv_parser(source: _Source, lines: _Lines) -> _Parse:
             ragged[row.number - 1] = counts
             return "skip"
 
-        data = b"\n".join(block)
-        places = [str(place) for place in range(len(names))]
+        # The line that we add ourselves is missed if a quote in the last line does not close.
+        data = b"\n".join([*block, own_line])
         try:
+            data.decode()  # Before Arrow sees it: `note` cannot be called with other bytes.
             table = pa.csv.read_csv(
                 pa.BufferReader(data),
                 pa.csv.ReadOptions(
                     use_threads=False, column_names=places, block_size=len(data) + 1
                 ),
                 pa.csv.ParseOptions(
-                    delimiter="\t" if tabs else ",", quote_char=quote, invalid_row_handler=note
+                    delimiter=delimiter, quote_char=quote, invalid_row_handler=note
                 ),
                 convert,
             )
-            why = "" if table.num_rows + len(ragged) == len(block) else "quotes that do not pair"
+            # Arrow also ends rows at a lone \r, which could hide a row that a quote swallowed.
+            whole = table.num_rows + len(ragged) == len(block) + 1 and b"\r" not in data
+            why = "" if whole else "not one row: a quote that does not close, or a stray line end"
+        except UnicodeDecodeError as error:
+            why = f"not UTF-8: {error.reason}"
         except pa.ArrowInvalid as error:
             why = str(error)
         if why and len(block) == 1:
@@ -331,12 +333,15 @@ def _csv_parser(source: _Source, lines: _Lines) -> _Parse:
         if why:
             half = len(block) // 2
             left, left_bad = parse(block[:half], numbers[:half])
+            if left_bad and source.first_only:
+                return left, left_bad
             right, right_bad = parse(block[half:], numbers[half:])
             moved = [replace(b, row=b.row + half) for b in right_bad]
             return pa.concat_tables([left, right]).combine_chunks(), left_bad + moved
         good = [place for place in range(len(block)) if place not in ragged]
         broken = [BadRow(place, counts, "") for place, counts in ragged.items()]
-        return _merged(source.fit(table.rename_columns(source.schema.names)), good, broken)
+        table = table.slice(0, len(good)).rename_columns(source.schema.names)
+        return _merged(source.fit(table), good, broken)
 
     return parse
 

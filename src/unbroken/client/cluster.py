@@ -1,0 +1,90 @@
+"""A running cluster, seen by a client: send, follow, look.
+
+>>> import unbroken as ub
+>>> ub.connect("grpc://127.0.0.1:1")            # doctest: +ELLIPSIS
+Traceback (most recent call last):
+...
+unbroken.errors.Unreachable: no answer from grpc://127.0.0.1:1 to 'status': ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from unbroken.client.producer import Producer
+from unbroken.epochs import Epoch
+from unbroken.errors import FragmentFailed
+from unbroken.node.book import BookReader
+from unbroken.streams.flight import Peer, checked_name
+from unbroken.streams.follow import Follower
+
+POLL_S = 1.0
+
+
+class Cluster:
+    """A cluster that runs elsewhere; made by `unbroken.connect`."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._entry = Peer(address)
+        self._book = BookReader(self._entry)
+
+    def producer(self, source: str, *, name: str | None = None) -> Producer:
+        """Sends rows into `source`.  A producer with a `name` goes on where it stopped."""
+        return Producer(self._entry, checked_name(source), name=name)
+
+    def follow(
+        self, stream: str, start: int | None = 0, *, consumer: str | None = None
+    ) -> Iterator[Epoch]:
+        """Epochs of `stream` from `start` on as they come, in order, each once; never ends.
+
+        `start=None` begins with the oldest that is kept.  A follower with a `consumer` name is
+        waited for: the stream keeps what it has not taken yet, also while it is away.
+        """
+        checked_name(stream)
+        if consumer is not None:
+            self._book.ask(stream, {"do": "expect", "consumer": consumer})
+        if start is None:
+            start = self._book.ask(stream, {"do": "extent"})["first"]
+        return self._follow(stream, start or 0, consumer)
+
+    def _follow(self, stream: str, start: int, consumer: str | None) -> Iterator[Epoch]:
+        follower = Follower(stream, start, lambda: self._book.replicas(stream))
+        try:
+            while True:
+                epoch = follower.take(timeout_s=POLL_S)
+                if epoch is None:
+                    self._raise_failure()
+                    continue
+                yield epoch
+                if consumer is not None:  # Back here: the caller has done with it.
+                    ack = {"do": "ack", "consumer": consumer, "term": 1}
+                    number = epoch.number
+                    self._book.tell(stream, {**ack, "processed": number, "need": number + 1})
+        finally:
+            follower.close()
+
+    def _raise_failure(self) -> None:
+        """A follower must not wait for ever for a fragment that has failed."""
+        for node, report in self.status()["nodes"].items():
+            for text in (f["failed"] for f in report["fragments"].values() if f["failed"]):
+                what, _, hint = text.partition("\n  → ")
+                raise FragmentFailed(f"{node}: {what}", hint=hint)
+
+    def status(self) -> dict[str, Any]:
+        """What every source, node and fragment does right now."""
+        told: dict[str, Any] = self._entry.act({"do": "status"})
+        return told
+
+    def finish(self) -> int:
+        """Nothing more will be sent: seals what is open; tells the number after the last epoch."""
+        number: int = self._entry.act({"do": "finish"})["next"]
+        return number
+
+
+def connect(address: str) -> Cluster:
+    """Connects to a cluster that runs in another process or on another machine."""
+    cluster = Cluster(address)
+    cluster.status()
+    return cluster

@@ -1,0 +1,82 @@
+"""A producer: sends rows into a source, each exactly once.
+
+* Every send carries the producer's name and a sequence number; if the answer is lost, the same send
+  goes out again and is a no-op at the source (scenario 12).
+* Rows are checked against the schema before anything is sent: either all rows of a send are taken, or
+  none.  When `send` returns, they are on the source's disk.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+import pyarrow as pa
+
+from unbroken import schemas
+from unbroken.errors import Unreachable
+from unbroken.streams.flight import Peer
+from unbroken.streams.source_log import Receipt
+
+#: One send is cut into pieces of this size, so that no message is too large.
+SEND_ROWS_MAX = 100_000
+RETRY_S = 0.1
+
+
+class Producer:
+    """Sends rows to one source; made by `cluster.producer(name)`."""
+
+    def __init__(self, entry: Peer, stream: str, *, name: str | None = None) -> None:
+        self._peer = entry
+        self.stream = stream
+        self.name = name or uuid.uuid4().hex
+        told = entry.act({"do": "schema", "stream": stream})
+        self.schema = schemas.parse(told["ddl"])
+        self.event_time: str | None = told["event_time"]
+        #: The next sequence; a named producer goes on where it stopped.
+        self.sequence: int = 1 + entry.act(
+            {"do": "sequence", "stream": stream, "producer": self.name}
+        )
+
+    def send(
+        self,
+        rows: pa.Table | pa.RecordBatch | list[dict[str, Any]],
+        *,
+        timeout_s: float = 60.0,
+        sequence: int | None = None,
+    ) -> Receipt:
+        """Sends rows into the open epoch; they are durable when this returns."""
+        table = schemas.fit(rows, self.schema)
+        if sequence is not None:
+            return self._send(table, sequence, timeout_s)
+        receipt = Receipt(-1, 0, 0, repeated=False)
+        for at in range(0, max(1, table.num_rows), SEND_ROWS_MAX):
+            part = self._send(table.slice(at, SEND_ROWS_MAX), self.sequence, timeout_s)
+            receipt = Receipt(
+                part.epoch, receipt.rows + part.rows, receipt.set_aside + part.set_aside,
+                repeated=False,
+            )  # fmt: skip
+        return receipt
+
+    def _send(self, table: pa.Table, sequence: int, timeout_s: float) -> Receipt:
+        command = {
+            "do": "send", "stream": self.stream, "producer": self.name, "sequence": sequence,
+        }  # fmt: skip
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                answer = self._peer.put(command, table, timeout_s=max(1.0, timeout_s))
+                break
+            except Unreachable:
+                # The answer may be lost though the rows arrived: the same sequence again is safe.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(RETRY_S)
+        self.sequence = sequence + 1
+        return Receipt(**answer)
+
+    def close_epoch(self) -> int:
+        """Seals this source's current epoch and tells its number (`epoch="manual"` only)."""
+        number: int = self._peer.act({"do": "close", "stream": self.stream})["epoch"]
+        return number

@@ -1,0 +1,35 @@
+"""The user's functions on their way to another process of this machine, as Spark does it.
+
+Functions travel by value: a child cannot import a test, a notebook or a loose file by name.  What is
+read here was written by the process that started the cluster, never received over the network.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark import cloudpickle
+
+from unbroken.query import Query
+
+
+def dumps(query: Query) -> bytes:
+    """The query with its functions."""
+    names = {f.function.__module__ for f in query.fragments.values()} - {"__main__"}
+    modules = [
+        sys.modules[name] for name in names if name in sys.modules and not name.startswith("unbroken.")
+    ]
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        pickled: bytes = cloudpickle.dumps(query)
+        return pickled
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def loads(pickled: bytes) -> Query:
+    """What `dumps` made."""
+    query: Query = cloudpickle.loads(pickled)
+    return query

@@ -1,0 +1,244 @@
+"""Reads a fragment off Spark's analyzed plan: schema, stateful operators, watermarks.
+
+The user's function is called with streaming DataFrames that nothing feeds, so all of this works
+before anything starts; what Spark refuses is reported with the line of the user's file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyspark
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+
+from unbroken import schemas
+from unbroken.engine.session import FINGERPRINTED
+from unbroken.engine.source import FORMAT
+from unbroken.errors import DefinitionError
+from unbroken.query import Fragment, Query, Source
+
+#: Operators that keep state from epoch to epoch, by Spark's name, in words of ours.
+STATEFUL = {
+    "Aggregate": "aggregate",
+    "Deduplicate": "duplicate removal",
+    "DeduplicateWithinWatermark": "duplicate removal within the watermark",
+    "FlatMapGroupsWithState": "state per key",
+    "FlatMapGroupsInPandasWithState": "state per key (pandas)",
+    "TransformWithState": "state per key",
+    "TransformWithStateInPandas": "state per key (pandas)",
+    "TransformWithStateInPySpark": "state per key (Python)",
+    "GlobalLimit": "limit",
+}
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """One `withWatermark` of a fragment."""
+
+    node_id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What Spark knows about a fragment before it runs."""
+
+    frame: DataFrame
+    schema: pa.Schema
+    stateful: tuple[str, ...]
+    watermarks: tuple[Watermark, ...]
+    event_time: str | None
+    fingerprint: str
+
+
+def analyze(
+    spark: SparkSession,
+    query: Query,
+    fragment: Fragment,
+    inputs: Mapping[str, pa.Schema],
+    options: Mapping[str, str] | None = None,
+) -> Plan:
+    """Calls the user's function and reads the plan of what it returns."""
+    frames = [
+        spark.readStream.format(FORMAT)
+        .schema(from_arrow_schema(inputs[name]))
+        .options(**{"input": name, **(options or {})})
+        .load()
+        for name in fragment.inputs
+    ]
+    try:
+        frame = fragment.function(*frames)
+        if not isinstance(frame, DataFrame):
+            raise DefinitionError(
+                f"{fragment.where}: fragment {fragment.name!r} returns "
+                f"{type(frame).__name__}, not a DataFrame",
+                hint="return the transformed streaming DataFrame",
+            )
+        streaming = frame.isStreaming
+        schema = _arrow_schema(frame)
+    except DefinitionError:
+        raise
+    except Exception as error:  # The user's code may raise anything.
+        line = _user_line(fragment, error)
+        what = error.getMessage() if isinstance(error, PySparkException) else repr(error)
+        raise DefinitionError(
+            f"{line}: fragment {fragment.name!r} cannot be analysed: {_first_lines(what)}",
+            hint="see what the function does with its DataFrames at that line",
+        ) from error
+    if not streaming:
+        raise DefinitionError(
+            f"{fragment.where}: fragment {fragment.name!r} returns a DataFrame that does not stream",
+            hint="build the result from the function's parameters",
+        )
+    nodes = list(_nodes(frame._jdf.queryExecution().analyzed()))
+    _check_supported(fragment, frame)
+    return Plan(
+        frame=frame,
+        schema=schema,
+        stateful=tuple(_stateful(nodes)),
+        watermarks=tuple(_watermarks(nodes)),
+        event_time=_event_time(schema, frame),
+        fingerprint=_fingerprint(spark, fragment, inputs, nodes),
+    )
+
+
+def analyze_all(spark: SparkSession, query: Query) -> dict[str, Plan]:
+    """All fragments, in the order of the data."""
+    known: dict[str, pa.Schema] = {}
+    plans: dict[str, Plan] = {}
+    for stream in query.check():
+        if isinstance(stream, Source):
+            known[stream.name] = stream.schema
+        else:
+            plan = analyze(spark, query, stream, known)
+            plans[stream.name] = plan
+            known[stream.name] = plan.schema
+    return plans
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    children = plan.children()
+    for index in range(children.length()):
+        yield from _nodes(children.apply(index))
+
+
+def _stateful(nodes: list[Any]) -> Iterator[str]:
+    for node in nodes:
+        name = node.nodeName()
+        if not node.isStreaming():
+            continue
+        if name in STATEFUL:
+            yield f"{STATEFUL[name]}: {_tidy(node.simpleString(8))}"
+        elif name == "Distinct":
+            yield "duplicate removal: distinct"
+        elif name == "Join" and all(
+            node.children().apply(i).isStreaming() for i in range(node.children().length())
+        ):
+            yield f"join of streams: {_tidy(node.simpleString(8))}"
+
+
+def _watermarks(nodes: list[Any]) -> Iterator[Watermark]:
+    seen = set()
+    for node in nodes:
+        if node.nodeName() == "EventTimeWatermark":
+            node_id = node.nodeId().toString()
+            if node_id not in seen:  # A self-join meets one operator twice.
+                seen.add(node_id)
+                text = node.simpleString(8).replace(node_id, "").removeprefix("EventTimeWatermark")
+                yield Watermark(node_id, _tidy(text).lstrip(" ,~"))
+
+
+def _event_time(schema: pa.Schema, frame: DataFrame) -> str | None:
+    """The column that carries event time: the first one that a watermark marks."""
+    for field in frame.schema.fields:
+        marked = "spark.watermarkDelayMs" in (field.metadata or {})
+        if marked and pa.types.is_timestamp(schema.field(field.name).type):
+            return field.name
+    return None
+
+
+def _check_supported(fragment: Fragment, frame: DataFrame) -> None:
+    """Asks Spark whether the plan can run in this output mode, as it will when it starts."""
+    jvm = frame.sparkSession._jvm
+    assert jvm is not None
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    mode = {"append": modes.Append, "update": modes.Update}[fragment.output_mode]()
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    try:
+        checker.checkForStreaming(frame._jdf.queryExecution().analyzed(), mode)
+    except PySparkException as error:
+        raise DefinitionError(
+            f"{fragment.where}: Spark cannot run fragment {fragment.name!r} in "
+            f"{fragment.output_mode} mode: {_first_lines(error.getMessage() or str(error))}",
+            hint="another output_mode, or a watermark on the event time, may help",
+        ) from None
+
+
+def _fingerprint(
+    spark: SparkSession, fragment: Fragment, inputs: Mapping[str, pa.Schema], nodes: list[Any]
+) -> str:
+    """Names code and settings: equal for equal ones, whichever process computes it."""
+    parts = [pyspark.__version__, fragment.name, fragment.output_mode, _source(fragment.function)]
+    parts += [f"{key}={spark.conf.get(key)}" for key in FINGERPRINTED]
+    parts += [f"{name}: {schemas.to_ddl(inputs[name])}" for name in fragment.inputs]
+    # Constants and helper functions of the user's module show up in the plan.
+    parts += [_tidy(node.simpleString(1000)) for node in nodes if not _is_leaf(node)]
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def _source(function: Any) -> str:
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        return str(getattr(function, "__code__", function).co_code.hex())
+
+
+def _is_leaf(node: Any) -> bool:
+    return bool(node.children().isEmpty())
+
+
+_NUMBERED = re.compile(r"#\d+L?")
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
+_ADDRESS = re.compile(r"@[0-9a-f]+\b|0x[0-9a-f]+")
+
+
+def _tidy(text: str) -> str:
+    """Without what changes from run to run: expression ids, uuids, addresses of objects."""
+    for pattern in (_NUMBERED, _UUID, _ADDRESS):
+        text = pattern.sub("", text)
+    return text.strip().removeprefix("~")
+
+
+def _arrow_schema(frame: DataFrame) -> pa.Schema:
+    schema = to_arrow_schema(
+        frame.schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC"
+    )
+    duplicated = sorted({n for n in schema.names if schema.names.count(n) > 1})
+    if duplicated:
+        raise ValueError(f"two columns of one name: {', '.join(duplicated)}; rename one of them")
+    # A consumer must take what Spark delivers, and Spark does not check NOT NULL.
+    return pa.schema([pa.field(f.name, f.type) for f in schema])
+
+
+def _user_line(fragment: Fragment, error: BaseException) -> str:
+    """The innermost line of the user's own file in the traceback."""
+    code = getattr(fragment.function, "__code__", None)
+    line, trace = fragment.where, error.__traceback__
+    while trace is not None:
+        if code is not None and trace.tb_frame.f_code.co_filename == code.co_filename:
+            line = f"{fragment.where.rsplit(':', 1)[0]}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return line
+
+
+def _first_lines(text: str, most: int = 3) -> str:
+    return " ".join(text.strip().splitlines()[:most])

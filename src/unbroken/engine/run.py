@@ -1,0 +1,170 @@
+"""One fragment as one Structured Streaming query: an epoch in, an epoch out.
+
+    gate ─▶ source (blocks) ─▶ the user's plan ─▶ row hashes ─▶ foreachBatch ─▶ seal
+
+* The user's DataFrame is evaluated exactly once per epoch: one `toArrow`.
+* Spark adds a 64-bit hash to every row.  Rows are sealed in the order of their hashes, so that
+  replicas write them in one order (scenario 22), and the digest is taken over the hashes.
+* A batch must go from one epoch to the next on every input, read back from the offset log that
+  Spark has just written; anything else is refused before its output can be seen.
+* Spark's checkpoint keeps one watermark for the whole query; with two watermarked inputs a restart
+  would not know how far each was (scenario 21).  So every operator's watermark is read from the
+  running query after each commit and put back before a fork's first epoch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from unbroken.checkpoints.fork import Start
+from unbroken.engine.plan import Plan
+from unbroken.epochs import digest_of_hashes
+from unbroken.errors import FragmentFailed, MisalignedBatch
+
+HASH = "__unbroken_hash"
+#: Takes the rows of an epoch in canonical order, and their digest.
+Seal = Callable[[int, pa.Table, str], None]
+
+
+class Run:
+    """A running fragment."""
+
+    def __init__(self, name: str, plan: Plan, output_mode: str, start: Start, seal: Seal) -> None:
+        self._name = name
+        self._plan = plan
+        self._checkpoint = start.checkpoint
+        self._seal = seal
+        self._epoch = start.epoch
+        self._started = threading.Event()
+        # Calls into the JVM come from one thread: each new thread would open a connection.
+        self._jvm_calls = ThreadPoolExecutor(1, thread_name_prefix=f"jvm-{name}")
+        frame = plan.frame.withColumn(HASH, _row_hash(plan.frame))
+        spark = frame.sparkSession
+        # Fragments of one node take turns instead of queueing behind the largest.
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
+        self._query = (
+            frame.writeStream.queryName(name)
+            .outputMode(output_mode)
+            .option("checkpointLocation", str(start.checkpoint.spark))
+            .foreachBatch(self._batch)
+            .start()
+        )
+        self._started.set()
+
+    @property
+    def needs_watermarks(self) -> bool:
+        """Whether Spark's own checkpoint forgets a watermark."""
+        return len(self._plan.watermarks) > 1
+
+    def restore_watermarks(self) -> None:
+        """Puts back every operator's watermark; before the first epoch after a fork."""
+        if self.needs_watermarks and self._epoch is not None:
+            values = self._checkpoint.watermarks(self._epoch)
+            self._jvm_calls.submit(self._put_watermarks, values).result(timeout=60)
+
+    def save_watermarks(self, epoch: int) -> None:
+        """Notes every operator's watermark after the committed `epoch`."""
+        if self.needs_watermarks:
+            values = self._jvm_calls.submit(self._take_watermarks).result(timeout=60)
+            self._checkpoint.save_watermarks(epoch, values)
+
+    def _tracker(self) -> Any:
+        assert self._started.wait(60), "Spark asks its sources only after it has started"
+        return self._query._jsq.streamingQuery().watermarkTracker()
+
+    def _take_watermarks(self) -> list[int | None]:
+        known = self._tracker().watermarkMap()
+        values: list[int | None] = []
+        for mark in self._plan.watermarks:
+            value = known.apply(self._uuid(mark.node_id))
+            values.append(int(value.get()) if value.isDefined() else None)
+        return values
+
+    def _put_watermarks(self, values: list[int | None]) -> None:
+        tracker = self._tracker()
+        # Spark offers no way in: the field is private.  A test pins that this works.
+        field = tracker.getClass().getDeclaredField("operatorToWatermarkMap")
+        field.setAccessible(True)
+        known = field.get(tracker)
+        some = self._jvm.scala.Some
+        for mark, value in zip(self._plan.watermarks, values, strict=True):
+            if value is not None:
+                known.put(self._uuid(mark.node_id), some(self._long(value)))
+
+    @property
+    def _jvm(self) -> Any:
+        return self._plan.frame.sparkSession._jvm
+
+    def _uuid(self, text: str) -> Any:
+        return self._jvm.java.util.UUID.fromString(text)
+
+    def _long(self, value: int) -> Any:
+        # py4j turns a boxed Long back into an int on its way; an array's element stays boxed.
+        gateway = self._plan.frame.sparkSession.sparkContext._gateway
+        box = gateway.new_array(self._jvm.java.lang.Long, 1)
+        box[0] = value
+        return self._jvm.java.lang.reflect.Array.get(box, 0)
+
+    def _batch(self, frame: DataFrame, batch: int) -> None:
+        epoch = self._checkpoint.epoch_of(batch)
+        if self._epoch is not None and epoch != self._epoch + 1:
+            raise MisalignedBatch(
+                f"fragment {self._name!r}: batch {batch} is epoch {epoch}, after {self._epoch}",
+                hint="start the fragment again: it goes on from its last committed epoch",
+            )
+        table = frame.toArrow()
+        hashes = table.column(HASH).to_numpy()
+        order = np.argsort(hashes, kind="stable")
+        rows = table.drop_columns([HASH]).take(pa.array(order)).combine_chunks()
+        self._seal(epoch, rows.cast(self._plan.schema), digest_of_hashes(hashes[order]))
+        self._epoch = epoch
+
+    def failure(self) -> FragmentFailed | None:
+        """Why the query stopped, if it did."""
+        if self._query.isActive:
+            return None
+        error = self._query.exception()
+        text = str(error) if error else "its Spark query stopped without a word"
+        return FragmentFailed(
+            f"fragment {self._name!r} stopped after epoch {self._epoch}: {_root_cause(text)}",
+            hint="mend the fragment and start again: it goes on from its last committed epoch",
+        )
+
+    def stop(self) -> None:
+        """Stops the query; what was committed stays."""
+        self._query.stop()
+        self._jvm_calls.shutdown(wait=False)
+
+
+def _row_hash(frame: DataFrame) -> Column:
+    """A hash of all columns; maps, which Spark does not hash, by their text."""
+    columns = [
+        F.to_json(F.struct(F.col(f"`{f.name}`"))) if _has_map(f.dataType) else F.col(f"`{f.name}`")
+        for f in frame.schema.fields
+    ]
+    return F.xxhash64(*columns)
+
+
+def _has_map(kind: DataType) -> bool:
+    if isinstance(kind, MapType):
+        return True
+    if isinstance(kind, ArrayType):
+        return _has_map(kind.elementType)
+    return isinstance(kind, StructType) and any(_has_map(f.dataType) for f in kind.fields)
+
+
+def _root_cause(text: str) -> str:
+    """The line of a long Java stack trace that a user can act on."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith(("Caused by:", "unbroken.errors."))]
+    errors = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
+    return (causes or errors or lines or ["unknown"])[-1][:500]

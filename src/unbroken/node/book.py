@@ -1,0 +1,62 @@
+"""The book: who serves which stream, and where.
+
+    connections   keeper  grpc://127.0.0.1:4715
+    suspects      suspects@node-1  grpc://127.0.0.1:40121
+
+Nodes write themselves in with every report; everybody else reads.  A reader keeps the last page it
+saw: while the keeper is away, data flows on between those who know each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from unbroken.errors import Unreachable, UnbrokenError
+from unbroken.streams.flight import Peer
+
+Page = dict[str, dict[str, str]]
+FRESH_S = 0.5
+
+
+class BookReader:
+    """The book as another process sees it."""
+
+    def __init__(self, entry: Peer) -> None:
+        self._entry = entry
+        self._lock = threading.Lock()
+        self._page: Page = {}
+        self._read_s = float("-inf")
+
+    def replicas(self, stream: str) -> Mapping[str, str]:
+        """Replica name to address, for everybody who serves `stream`."""
+        with self._lock:
+            if time.monotonic() - self._read_s > FRESH_S:
+                with contextlib.suppress(Unreachable):  # The last page will do.
+                    self._page = self._entry.act({"do": "book"}, timeout_s=5.0)
+                    self._read_s = time.monotonic()
+            return self._page.get(stream, {})
+
+    def streams(self) -> list[str]:
+        """All streams that somebody serves."""
+        self.replicas("")
+        return sorted(self._page)
+
+    def tell(self, stream: str, command: dict[str, Any]) -> None:
+        """Says `command` to every replica of `stream`'s producer that answers."""
+        for address in self.replicas(stream).values():
+            with contextlib.suppress(Unreachable), Peer(address) as peer:
+                peer.act({**command, "stream": stream}, timeout_s=5.0)
+
+    def ask(self, stream: str, command: dict[str, Any]) -> Any:
+        """Asks any replica of `stream`'s producer."""
+        for address in self.replicas(stream).values():
+            with contextlib.suppress(Unreachable), Peer(address) as peer:
+                return peer.act({**command, "stream": stream}, timeout_s=5.0)
+        raise UnbrokenError(
+            f"nobody serves the stream {stream!r}",
+            hint=f"streams that are served now: {', '.join(self.streams()) or 'none'}",
+        )

@@ -1,0 +1,104 @@
+"""A process tree: found, paused and ended as one (scenario 27).
+
+    Python of a node ── JVM ── Spark's Python workers (in process groups of their own)
+
+* Every process of a tree carries the same mark in its environment, so that an orphan (its Python was
+  killed, the JVM lives on) is found although nobody is its parent any more.
+* A tree holds the reading end of a pipe from the process that started it.  When that process goes
+  away, in whatever way, the pipe closes and the tree ends itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+
+MARK = "UNBROKEN_TREE"
+KILL_S_MAX = 10.0
+
+
+class Tree:
+    """A process and all that it started."""
+
+    def __init__(self, module: str, arguments: Sequence[str], log: Path) -> None:
+        self.mark = uuid.uuid4().hex
+        environment = {**os.environ, MARK: self.mark, "PYTHONUNBUFFERED": "1"}
+        # A child finds what its parent can import.
+        environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
+        with open(log, "ab") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                stdin=subprocess.PIPE, stdout=output, stderr=output,
+                start_new_session=True, env=environment,
+            )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        """The process id of the tree's root."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the root still runs (paused counts as running)."""
+        return self._process.poll() is None
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to every process of the tree."""
+        for process in members(self.mark):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+    def kill(self) -> None:
+        """Ends every process of the tree, at once and for sure."""
+        kill_marked(self.mark)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(KILL_S_MAX)
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+
+
+def members(mark: str) -> list[psutil.Process]:
+    """All processes that carry `mark`."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def kill_marked(mark: str, *, spare: int | None = None) -> None:
+    """Kills the marked processes until none is left (one may start another meanwhile)."""
+    deadline = time.monotonic() + KILL_S_MAX
+    while time.monotonic() < deadline:
+        left = [process for process in members(mark) if process.pid != spare]
+        if not left:
+            return
+        for process in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)
+        psutil.wait_procs(left, timeout=1.0)
+
+
+def leave_with_parent() -> None:
+    """Ends this process tree when the process that started it goes away."""
+
+    def wait() -> None:
+        sys.stdin.buffer.read()  # Returns when the parent's end of the pipe is closed, however.
+        mark = os.environ.get(MARK)
+        if mark:
+            kill_marked(mark, spare=os.getpid())
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=wait, daemon=True, name="parent").start()

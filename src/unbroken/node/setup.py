@@ -1,0 +1,50 @@
+"""What the processes of a cluster are told when they start: a folder with the query in it.
+
+    <folder>/query.pickle     the query with the user's functions (written and read on this machine)
+    <folder>/cluster.json     who runs what, and how
+
+The query is pickled by the process that starts the cluster and read by its own children from a
+folder that only this user can write: it never comes over the network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from unbroken.engine import code
+from unbroken.errors import UnbrokenError
+from unbroken.query import Query
+from unbroken.streams import disk
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How a cluster is laid out."""
+
+    query: str
+    #: Fragment name to node name.
+    placement: dict[str, str]
+    entry: str
+    manual: bool
+    master: str = "local[2]"
+    memory: str = "1g"
+    settings: dict[str, str] = field(default_factory=dict)
+    log_bytes_max: int = 1 << 30
+
+
+def save(folder: Path, query: Query, setup: Setup) -> None:
+    """Writes both files."""
+    os.chmod(folder, 0o700)
+    disk.write_whole(folder / "query.pickle", [code.dumps(query)])
+    disk.write_whole(folder / "cluster.json", [json.dumps(asdict(setup), indent=1).encode()])
+
+
+def load(folder: Path) -> tuple[Query, Setup]:
+    """Reads what `save` wrote; only from a folder of this user."""
+    if folder.stat().st_uid != os.getuid():
+        raise UnbrokenError(f"{folder} belongs to another user: its query is not loaded")
+    query = code.loads((folder / "query.pickle").read_bytes())
+    return query, Setup(**json.loads((folder / "cluster.json").read_bytes()))

@@ -1,0 +1,44 @@
+"""`run`: a whole query over given tables, for notebooks and tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from unbroken.epochs import Epoch
+from unbroken.errors import DefinitionError
+from unbroken.local import LocalCluster
+from unbroken.query import Query
+
+Rows = pa.Table | pa.RecordBatch | list[dict[str, Any]]
+
+
+def run(
+    query: Query, tables: Mapping[str, Sequence[Rows]], nodes: int = 1, **options: Any
+) -> dict[str, list[Epoch]]:
+    """Feeds one table per epoch and source; gives, per sink, the epochs that came out.
+
+    Sources with fewer tables than others get empty epochs at the end.  `options` go to
+    `LocalCluster`.
+    """
+    unknown = sorted(set(tables) - set(query.sources))
+    if unknown:
+        raise DefinitionError(
+            f"query {query.name!r} has no source {unknown[0]!r}",
+            hint=f"its sources are: {', '.join(query.sources)}",
+        )
+    count = max((len(given) for given in tables.values()), default=0)
+    with LocalCluster(query, nodes, manual=True, **options) as cluster:
+        results = {name: cluster.follow(name, consumer="run") for name in query.sinks}
+        producers = {name: cluster.producer(name) for name in query.sources}
+        for number in range(count):
+            for name, producer in producers.items():
+                given = tables.get(name, [])
+                if number < len(given):
+                    producer.send(given[number])
+                producer.close_epoch()
+        return {
+            name: [next(epochs) for _ in range(count)] for name, epochs in results.items()
+        }

@@ -1,0 +1,137 @@
+"""Serving streams at a door: headers, bodies and acks, the same for sources and fragments.
+
+    extent  {stream}                       the first epoch that is there, and the next number
+    headers {stream, from}                 those from there on; waits a while for the first
+    epoch   {stream, number}               header and rows
+    expect  {stream, consumer}             this consumer holds back trimming from now on
+    ack     {stream, consumer, term, processed, need}
+    release {stream, consumer}             it will not come back
+
+What consumers said under which term is kept on disk beside the log: a producer that restarted must
+not believe a replica that was replaced before (invariant 5).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from unbroken.errors import UnbrokenError
+from unbroken.streams import disk
+from unbroken.streams.flight import POLL_S, Command, Door, checked_name
+from unbroken.streams.log import EpochLog
+from unbroken.streams.needs import Needs
+
+
+class Served:
+    """One stream at the door: its log, its consumers, and what may be trimmed."""
+
+    def __init__(
+        self,
+        log: EpochLog,
+        consumers: Iterable[str],
+        *,
+        keep: int,
+        trim: Callable[[int], Any] | None = None,
+    ) -> None:
+        self.log = log
+        self._keep = keep
+        self._trim = trim or log.trim
+        self._lock = threading.Lock()
+        self._file = log.folder / "consumers.json"
+        known = json.loads(self._file.read_bytes()) if self._file.exists() else {}
+        self.needs = Needs(known.get("terms"))
+        self._declared: set[str] = set(known.get("declared", []))
+        for consumer in [*consumers, *self._declared]:
+            self.needs.expect(consumer)
+
+    def expect(self, consumer: str) -> None:
+        """`consumer` holds back trimming from now on, also after a restart of this producer."""
+        with self._lock:
+            self.needs.expect(consumer)
+            if consumer not in self._declared:
+                self._declared.add(consumer)
+                self._save()
+
+    def release(self, consumer: str) -> None:
+        """`consumer` will not come back."""
+        with self._lock:
+            self.needs.remove(consumer)
+            self._declared.discard(consumer)
+            self._save()
+
+    def ack(self, consumer: str, *, term: int, processed: int, need: int) -> None:
+        """Takes an ack and trims what nobody may ask for any more."""
+        with self._lock:
+            before = self.needs.terms.get(consumer)
+            self.needs.record(consumer, term=term, processed=processed, need=need)
+            if term != before:
+                self._save()
+            below = self.needs.trim_below(newest=self.log.next - 1, keep=self._keep)
+        self._trim(below)
+
+    def _save(self) -> None:
+        note = {"terms": self.needs.terms, "declared": sorted(self._declared)}
+        disk.write_whole(self._file, [json.dumps(note).encode()], sync=True)
+
+    def status(self) -> dict[str, Any]:
+        """What `unbroken status` shows of the stream."""
+        last = self.log.last_header
+        return {
+            "first": self.log.first,
+            "next": self.log.next,
+            "bytes": self.log.bytes,
+            "rows_last": last.rows if last else 0,
+            "consumers": self.needs.processed,
+            "holder": self.needs.holder,
+        }
+
+
+class StreamDoor:
+    """The streams that one process serves."""
+
+    def __init__(self, door: Door) -> None:
+        self.streams: dict[str, Served] = {}
+        door.on_act("extent", self._extent)
+        door.on_act("headers", self._headers)
+        door.on_get("epoch", self._epoch)
+        door.on_act("expect", self._expect)
+        door.on_act("release", self._release)
+        door.on_act("ack", self._ack)
+
+    def __getitem__(self, name: str) -> Served:
+        found = self.streams.get(name)
+        if found is None:
+            known = ", ".join(sorted(self.streams)) or "none"
+            raise UnbrokenError(f"no stream {name!r} at this door", hint=f"its streams: {known}")
+        return found
+
+    def _headers(self, command: Command) -> list[str]:
+        log = self[command["stream"]].log
+        start = log.first if command["from"] is None else int(command["from"])
+        log.wait(start, POLL_S)
+        return [header.to_json().decode() for header in log.headers(start)]
+
+    def _epoch(self, command: Command) -> pa.Table:
+        return self[command["stream"]].log.read(int(command["number"])).stamped()
+
+    def _extent(self, command: Command) -> dict[str, int]:
+        log = self[command["stream"]].log
+        return {"first": log.first, "next": log.next}
+
+    def _expect(self, command: Command) -> dict[str, int]:
+        self[command["stream"]].expect(checked_name(command["consumer"]))
+        return self._extent(command)
+
+    def _release(self, command: Command) -> None:
+        self[command["stream"]].release(checked_name(command["consumer"]))
+
+    def _ack(self, command: Command) -> None:
+        self[command["stream"]].ack(
+            checked_name(command["consumer"]), term=int(command["term"]),
+            processed=int(command["processed"]), need=int(command["need"]),
+        )  # fmt: skip
