@@ -63,12 +63,12 @@ class Header:
     #: Sources only: highest sequence taken from each producer, so that a repeated send is a no-op.
     sequences: Mapping[str, int] = field(default_factory=dict)
 
-    def to_json(self) -> bytes:
-        """The header as bytes for files and the wire."""
-        return json.dumps(asdict(self), separators=(",", ":")).encode()
+    def to_json(self) -> str:
+        """The header as text for files and the wire."""
+        return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod
-    def from_json(cls, data: bytes) -> Header:
+    def from_json(cls, data: str) -> Header:
         """Reads what `to_json` wrote; unknown fields are an error, not a guess."""
         return cls(**json.loads(data))
 
@@ -126,17 +126,26 @@ class Epoch:
 
     def stamped(self) -> pa.Table:
         """The table with its header in the schema, as it lies in files and travels."""
-        return self.table.replace_schema_metadata({HEADER_KEY: self.header.to_json()})
+        return self.table.replace_schema_metadata({HEADER_KEY: self.header.to_json().encode()})
 
     @classmethod
     def from_stamped(cls, table: pa.Table) -> Epoch:
         """The inverse of `stamped`."""
-        header = Header.from_json(table.schema.metadata[HEADER_KEY])
+        header = header_of(table.schema)
         return cls(header, table.replace_schema_metadata(None))
 
     def with_header(self, **fields: Any) -> Epoch:
         """The same rows under a changed header."""
         return Epoch(replace(self.header, **fields), self.table)
+
+
+def header_of(schema: pa.Schema) -> Header:
+    """The header that travels in a stamped table's schema.
+
+    >>> header_of(Epoch.of("clicks", 4, pa.table({"n": [1]})).stamped().schema).number
+    4
+    """
+    return Header.from_json(schema.metadata[HEADER_KEY].decode())
 
 
 def event_bounds(table: pa.Table, column: str | None) -> tuple[int | None, int | None]:

@@ -23,7 +23,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from unbroken.client.cluster import Cluster
 from unbroken.errors import BY_NAME, DefinitionError, UnbrokenError, Unreachable

@@ -167,7 +167,7 @@ class Query:
         names = tuple(self._input(given, where) for given in inputs)
 
         def decorate(function: Callable[..., Any], name: str | None = None) -> Fragment:
-            made_name = name or getattr(function, "__name__", "")
+            made_name = name or str(getattr(function, "__name__", ""))
             self._unused(made_name, where)
             _check_function(function, len(names), where)
             made = Fragment(made_name, names, function, output_mode, where)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from unbroken.epochs import Epoch
 from unbroken.errors import DefinitionError
 from unbroken.local import LocalCluster
 from unbroken.query import Query
 
-Rows = pa.Table | pa.RecordBatch | list[dict[str, Any]]
+#: A pyarrow Table or RecordBatch, or a list of dicts.
+Rows = Any
 
 
 def run(
@@ -39,6 +38,4 @@ def run(
                 if number < len(given):
                     producer.send(given[number])
                 producer.close_epoch()
-        return {
-            name: [next(epochs) for _ in range(count)] for name, epochs in results.items()
-        }
+        return {name: [next(epochs) for _ in range(count)] for name, epochs in results.items()}

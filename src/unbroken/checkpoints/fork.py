@@ -3,9 +3,9 @@
     term 3   offsets 7 8 9   commits 7 8     state …8 …9 …10
     fork at 8 ─▶ term 4   offsets 7 8     commits 7 8     state …8 …9      (hard links)
 
-* The only way to start anything.  A fork has nothing newer than its commit, so Spark does not repeat
-  a planned batch behind the gate's back, and an orphaned JVM writes where nobody reads (scenarios 5
-  and 27).
+* The only way to start anything.  A fork has nothing newer than its commit, so Spark does not
+  repeat a planned batch behind the gate's back, and an orphaned JVM writes where nobody reads
+  (scenarios 5 and 27).
 * A fork has an id of its own: two queries with one id stop each other.
 * Linked files survive deletion in the original.  The folder appears whole, by a rename.
 * What was written before a reboot was never synced and counts as lost (scenario 28): the boot that
@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -116,7 +117,6 @@ def _belongs(name: str, *, version_max: int) -> bool:
 
 def _link(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    # Not there: trimmed by Spark meanwhile, or the batch before the first.
+    with contextlib.suppress(FileNotFoundError):
         os.link(source, target)
-    except FileNotFoundError:
-        pass  # Trimmed by Spark meanwhile, or never there (the batch before the first).

@@ -2,8 +2,8 @@
 
 * Every send carries the producer's name and a sequence number; if the answer is lost, the same send
   goes out again and is a no-op at the source (scenario 12).
-* Rows are checked against the schema before anything is sent: either all rows of a send are taken, or
-  none.  When `send` returns, they are on the source's disk.
+* Rows are checked against the schema before anything is sent: either all rows of a send are taken,
+  or none.  When `send` returns, they are on the source's disk.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def analyze(
         ) from error
     if not streaming:
         raise DefinitionError(
-            f"{fragment.where}: fragment {fragment.name!r} returns a DataFrame that does not stream",
+            f"{fragment.where}: fragment {fragment.name!r} does not return a streaming DataFrame",
             hint="build the result from the function's parameters",
         )
     nodes = list(_nodes(frame._jdf.queryExecution().analyzed()))

@@ -109,7 +109,7 @@ class Run:
 
     def _long(self, value: int) -> Any:
         # py4j turns a boxed Long back into an int on its way; an array's element stays boxed.
-        gateway = self._plan.frame.sparkSession.sparkContext._gateway
+        gateway: Any = self._plan.frame.sparkSession.sparkContext._gateway
         box = gateway.new_array(self._jvm.java.lang.Long, 1)
         box[0] = value
         return self._jvm.java.lang.reflect.Array.get(box, 0)

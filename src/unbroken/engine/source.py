@@ -3,11 +3,11 @@
     JVM ─ latestOffset(after n) ─▶ planner process ─ get gate ─▶ node's door ─▶ gate
                                                     ◀─ epoch n + 1, complete on all inputs ─
 
-* The offset is the epoch number.  A reader never answers "nothing new": it waits on its socket, which
-  costs no CPU (scenario 23).
-* `PlannerReader` takes the rows along with the offset: one process, no task in an executor's Python;
-  for epochs that fit into one batch of a local session.  `ExecutorReader` lets the executors of a
-  Spark cluster fetch their slices through the door.
+* The offset is the epoch number.  A reader never answers "nothing new": it waits on its socket,
+  which costs no CPU (scenario 23).
+* `PlannerReader` takes the rows along with the offset: one process, no task in an executor's
+  Python; for epochs that fit into one batch of a local session.  `ExecutorReader` lets the
+  executors of a Spark cluster fetch their slices through the door.
 * How an epoch is split depends on its row count alone, never on cores (scenario 22).
 * Reading an epoch again behind the gate's back is refused: every start is a fork at a commit, so
   Spark has nothing to repeat (scenario 5).
@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from unbroken.epochs import HEADER_KEY, Header
+from unbroken.epochs import header_of
 from unbroken.errors import MisalignedBatch
 from unbroken.streams.flight import Peer
 
@@ -142,7 +142,7 @@ class ExecutorReader(DataSourceStreamReader):
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
         """Waits for the epoch after `start`."""
         table = self._gate.after(start, rows=False)
-        header = Header.from_json(table.schema.metadata[HEADER_KEY])
+        header = header_of(table.schema)
         number = start["epoch"] + 1
         self._rows = {number: header.rows}
         return {"epoch": number}

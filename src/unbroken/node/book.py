@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from unbroken.errors import Unreachable, UnbrokenError
+from unbroken.errors import UnbrokenError, Unreachable
 from unbroken.streams.flight import Peer
 
 Page = dict[str, dict[str, str]]

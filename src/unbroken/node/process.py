@@ -2,8 +2,8 @@
 
     Python of a node ── JVM ── Spark's Python workers (in process groups of their own)
 
-* Every process of a tree carries the same mark in its environment, so that an orphan (its Python was
-  killed, the JVM lives on) is found although nobody is its parent any more.
+* Every process of a tree carries the same mark in its environment, so that an orphan (its Python
+  was killed, the JVM lives on) is found although nobody is its parent any more.
 * A tree holds the reading end of a pipe from the process that started it.  When that process goes
   away, in whatever way, the pipe closes and the tree ends itself.
 """

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,12 @@ class Replica:
     """Runs one fragment on this node."""
 
     def __init__(
-        self, fragment: Fragment, folder: Path, book: BookReader, *, log_bytes_max: int = LOG_BYTES_MAX
+        self,
+        fragment: Fragment,
+        folder: Path,
+        book: BookReader,
+        *,
+        log_bytes_max: int = LOG_BYTES_MAX,
     ) -> None:
         self.fragment = fragment
         self.log = EpochLog(folder / "output", fragment.name)
@@ -82,7 +88,7 @@ class Replica:
         self._gate = Gate(self.fragment.inputs, committed=committed)
         self._plan = plan(self.term)
         for name in self.fragment.inputs:
-            follower = Follower(name, committed + 1, lambda name=name: self._book.replicas(name))
+            follower = Follower(name, committed + 1, partial(self._book.replicas, name))
             self._followers.append(follower)
             threading.Thread(
                 target=self._fill, args=(name, follower), daemon=True, name=f"fill-{name}"
@@ -195,12 +201,13 @@ class Replica:
     def _check_term(self, term: int) -> None:
         if term != self.term:
             raise FenceError(
-                f"fragment {self.fragment.name!r}: a query of term {term} asks, but {self.term} runs",
+                f"{self.fragment.name!r}: a query of term {term} asks, but {self.term} runs",
                 hint="an orphan of an earlier process; it should end",
             )
 
     def _seal(self, number: int, rows: pa.Table, digest: str) -> None:
-        assert self._plan is not None and self._gate is not None
+        assert self._plan is not None
+        assert self._gate is not None
         if number != self._gate.released:
             raise UnbrokenError(f"Spark made epoch {number}, released was {self._gate.released}")
         with self._changed:
@@ -228,8 +235,8 @@ class Replica:
 
     def status(self) -> dict[str, Any]:
         """What `unbroken status` shows of the replica."""
-        failure = self._run.failure() if self._run is not None else None
-        failure = failure or self._error
+        stopped = self._run.failure() if self._run is not None else None
+        failure = self._error or stopped
         return {
             "term": self.term,
             "epoch": self._gate.committed if self._gate else -1,

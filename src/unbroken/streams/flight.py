@@ -31,7 +31,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from unbroken.errors import BY_NAME, PortInUse, Unreachable, UnbrokenError
+from unbroken.errors import BY_NAME, PortInUse, UnbrokenError, Unreachable
 
 Command = dict[str, Any]
 CALL_S_MAX = 20.0
@@ -186,7 +186,7 @@ def _route(body: bytes, handlers: dict[str, Callable[..., Any]]) -> tuple[Comman
     if len(body) > COMMAND_BYTES_MAX:
         raise UnbrokenError(f"a command of {len(body)} bytes, {COMMAND_BYTES_MAX} is the limit")
     command = json.loads(body)
-    handler = handlers.get(command.get("do")) if isinstance(command, dict) else None
+    handler = handlers.get(str(command.get("do"))) if isinstance(command, dict) else None
     if handler is None:
         raise UnbrokenError(f"this door does not know {str(body)[:100]}")
     return command, handler

@@ -97,7 +97,7 @@ class Follower:
         while not self._closed.is_set():
             try:
                 answer = peer.act({"do": "headers", "stream": self.stream, "from": heard})
-                headers = [Header.from_json(text.encode()) for text in answer]
+                headers = [Header.from_json(text) for text in answer]
                 with self._changed:
                     self._merge.announced(replica, headers)
                     heard = max(heard, *(h.number + 1 for h in headers)) if headers else heard

@@ -17,6 +17,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import struct
@@ -75,10 +76,8 @@ class Journal:
 
     def _cut_off_torn_frame(self) -> None:
         # A new handle: the old one may still hold unwritten bytes in its buffer.
-        try:
+        with contextlib.suppress(OSError):
             self._file.close()
-        except OSError:
-            pass
         os.truncate(self.path, self._size)
         self._file = open(self.path, "ab")  # noqa: SIM115
 

@@ -29,7 +29,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from unbroken.epochs import HEADER_KEY, Epoch, Header
+from unbroken.epochs import Epoch, Header, header_of
 from unbroken.errors import DiskError, DivergenceError, EpochGone, UnbrokenError
 from unbroken.streams import disk
 
@@ -64,13 +64,13 @@ class EpochLog:
         for path in sorted(self.folder.glob("*.arrow")):
             number = int(path.name.split(".", 1)[0])
             with pa.memory_map(str(path)) as source:
-                metadata = pa.ipc.open_stream(source).schema.metadata
+                header = header_of(pa.ipc.open_stream(source).schema)
             if self._headers and number != self._next:
                 raise UnbrokenError(
                     f"log {self.folder} has a hole: epoch {self._next} is missing before {number}",
                     hint="restore the file from a copy, or move the folder away to start afresh",
                 )
-            self._note(number, Header.from_json(metadata[HEADER_KEY]), path)
+            self._note(number, header, path)
 
     def _note(self, number: int, header: Header, path: Path) -> None:
         if not self._headers:

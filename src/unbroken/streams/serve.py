@@ -114,7 +114,7 @@ class StreamDoor:
         log = self[command["stream"]].log
         start = log.first if command["from"] is None else int(command["from"])
         log.wait(start, POLL_S)
-        return [header.to_json().decode() for header in log.headers(start)]
+        return [header.to_json() for header in log.headers(start)]
 
     def _epoch(self, command: Command) -> pa.Table:
         return self[command["stream"]].log.read(int(command["number"])).stamped()

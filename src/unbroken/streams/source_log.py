@@ -4,9 +4,9 @@
                  │                                  └─ journal goes once the log is synced
                  └─ bad-rows.jsonl: rows too far in the future
 
-* `send` carries (producer, sequence) and is a no-op when repeated: the answer to a send may be lost,
-  and the client sends again (scenario 12).  The highest sequences travel in each epoch's header, so
-  a restart knows them.
+* `send` carries (producer, sequence) and is a no-op when repeated: the answer to a send may be
+  lost, and the client sends again (scenario 12).  The highest sequences travel in each epoch's
+  header, so a restart knows them.
 * Rows more than `future_s_max` ahead of the clock are set aside: one such row would move the
   watermark past everybody else's rows (scenario 18).
 * Sealing writes the epoch's file and tells consumers at once; the disk is waited for behind their
