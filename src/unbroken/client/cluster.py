@@ -55,7 +55,7 @@ class Cluster:
             while True:
                 epoch = follower.take(timeout_s=POLL_S)
                 if epoch is None:
-                    self._raise_failure()
+                    self._raise_failure(stream)
                     continue
                 yield epoch
                 if consumer is not None:  # Back here: the caller has done with it.
@@ -65,12 +65,17 @@ class Cluster:
         finally:
             follower.close()
 
-    def _raise_failure(self) -> None:
-        """A follower must not wait for ever for a fragment that has failed."""
-        for node, report in self.status()["nodes"].items():
-            for text in (f["failed"] for f in report["fragments"].values() if f["failed"]):
-                what, _, hint = text.partition("\n  → ")
-                raise FragmentFailed(f"{node}: {what}", hint=hint)
+    def _raise_failure(self, stream: str) -> None:
+        """A follower must not wait for ever for a fragment that has failed, or one before it."""
+        nodes = self.status()["nodes"]
+        fragments = {k: f for report in nodes.values() for k, f in report["fragments"].items()}
+        path = [stream]
+        for name in path:  # Grows while we walk towards the sources.
+            fragment = fragments.get(name, {"inputs": [], "failed": ""})
+            if fragment["failed"]:
+                what, _, hint = fragment["failed"].partition("\n  → ")
+                raise FragmentFailed(what, hint=hint)
+            path += fragment["inputs"]
 
     def status(self) -> dict[str, Any]:
         """What every source, node and fragment does right now."""

@@ -238,6 +238,7 @@ class Replica:
         stopped = self._run.failure() if self._run is not None else None
         failure = self._error or stopped
         return {
+            "inputs": self.fragment.inputs,
             "term": self.term,
             "epoch": self._gate.committed if self._gate else -1,
             "epochs": self.epochs_done,
