@@ -8,7 +8,8 @@
   changes nothing.
 * After a restart the wall clock says how many numbers were missed.  It is believed only forwards,
   and only up to `MISSED_EPOCHS_MAX`: a clock that jumped by a year must not seal thirty million
-  empty epochs.  Beyond that the clock is set anew at the next number.
+  empty epochs.  Beyond that the clock is set anew at the next number, also in a process that was
+  stopped for so long.
 
 This module only decides: whoever uses it passes the time in.
 
@@ -43,6 +44,7 @@ class EpochClock:
         self._due = next_number
         fresh_t0_s = wall_s - next_number * length_s
         missed = 0 if t0_s is None else int((wall_s - t0_s) / length_s) - next_number
+        #: Whether more was missed than is made up for: the count goes on, `t0_s` has moved.
         self.forgave = missed > MISSED_EPOCHS_MAX
         if t0_s is None or missed < 0 or self.forgave:
             t0_s = fresh_t0_s
@@ -52,7 +54,12 @@ class EpochClock:
 
     def due(self, monotonic_s: float) -> int:
         """All numbers below this one are over."""
-        self._due = max(self._due, int((monotonic_s - self._zero_s) / self.length_s + 1e-9))
+        over = int((monotonic_s - self._zero_s) / self.length_s + 1e-9)
+        if over - self._due > MISSED_EPOCHS_MAX:
+            late_s = (over - self._due) * self.length_s
+            self.t0_s, self._zero_s, self.forgave = self.t0_s + late_s, self._zero_s + late_s, True
+            over = self._due
+        self._due = max(self._due, over)
         return self._due
 
     def wait_s(self, monotonic_s: float) -> float:

@@ -14,6 +14,7 @@ b'hello'
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,7 @@ from unbroken.errors import DiskError
 
 #: Files that carry it are not there yet; whoever lists a folder passes over them.
 TEMPORARY = ".tmp"
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @contextlib.contextmanager
@@ -36,10 +38,15 @@ def disk_errors(path: Path) -> Iterator[None]:
             raise
         mount = _mount_point(path)
         free = shutil.disk_usage(mount).free
+        way_out = (
+            "free some room there or point the folder at another disk"
+            if error.errno in _NO_ROOM
+            else "mend that, or point the folder at another disk"
+        )
         raise DiskError(
-            f"cannot write {path}: {error.strerror} (disk mounted at {mount}, {free:,} bytes free)",
-            hint="free some room there or point the folder at another disk, then start again: "
-            "everything that was accepted before is still there",
+            f"cannot write {path}: {error.strerror or error} "
+            f"(disk mounted at {mount}, {free:,} bytes free)",
+            hint=f"{way_out}: everything that was accepted before is still there",
         ) from error
 
 

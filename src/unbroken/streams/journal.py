@@ -6,6 +6,7 @@
 * A torn last frame (the process died while writing) is cut off when the journal is read again; its
   send never returned, so its producer sends it again.
 * A disk that fills up in the middle of a frame leaves the journal as it was before that frame.
+* After a power cut a file may end in zeros: they are no frame.
 
 >>> import tempfile
 >>> journal = Journal(Path(tempfile.mkdtemp()) / "open-0.journal")
@@ -25,6 +26,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -51,9 +53,18 @@ class Journal:
         #: Invariant: everything below it is whole and synced.
         self._size = sum(_FRAME.size + len(body) for body in self._bodies())
         with disk.disk_errors(path):
-            self._file = open(path, "ab")  # noqa: SIM115 - closed by close()
-            self._file.truncate(self._size)
+            self._file = self._reopened()
             disk.sync_folder(path.parent)
+
+    def _reopened(self) -> BinaryIO:
+        """The file, cut off behind its last whole frame."""
+        file = open(self.path, "ab")  # noqa: SIM115 - closed by close()
+        try:
+            file.truncate(self._size)
+        except OSError:
+            file.close()
+            raise
+        return file
 
     def append(self, table: pa.Table, producer: str, sequence: int) -> None:
         """Writes one send and waits for the disk."""
@@ -64,22 +75,21 @@ class Journal:
             writer.write_table(stamped)
         body = sink.getvalue()
         with disk.disk_errors(self.path):
+            if self._file.closed:
+                self._file = self._reopened()
             try:
                 self._file.write(_FRAME.pack(len(body), zlib.crc32(body)))
                 self._file.write(body)
                 self._file.flush()
                 os.fsync(self._file.fileno())
             except OSError:
-                self._cut_off_torn_frame()
+                # A new handle: this one may still hold unwritten bytes in its buffer.  Should the
+                # cut fail as well, it stays closed, and the next append tries again.
+                with contextlib.suppress(OSError):
+                    self._file.close()
+                self._file = self._reopened()
                 raise
         self._size += _FRAME.size + len(body)
-
-    def _cut_off_torn_frame(self) -> None:
-        # A new handle: the old one may still hold unwritten bytes in its buffer.
-        with contextlib.suppress(OSError):
-            self._file.close()
-        os.truncate(self.path, self._size)
-        self._file = open(self.path, "ab")  # noqa: SIM115
 
     def frames(self) -> Iterator[Frame]:
         """All whole frames, oldest first."""
@@ -97,7 +107,7 @@ class Journal:
         while at + _FRAME.size <= len(data):
             size, checksum = _FRAME.unpack_from(data, at)
             body = data[at + _FRAME.size : at + _FRAME.size + size]
-            if len(body) < size or zlib.crc32(body) != checksum:
+            if size == 0 or len(body) < size or zlib.crc32(body) != checksum:
                 return
             yield body
             at += _FRAME.size + size

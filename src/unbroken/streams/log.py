@@ -63,8 +63,7 @@ class EpochLog:
             path.unlink()  # A writer died before its rename: the epoch was never there.
         for path in sorted(self.folder.glob("*.arrow")):
             number = int(path.name.split(".", 1)[0])
-            with pa.memory_map(str(path)) as source:
-                header = header_of(pa.ipc.open_stream(source).schema)
+            header = _header_in(path)
             if self._headers and number != self._next:
                 raise UnbrokenError(
                     f"log {self.folder} has a hole: epoch {self._next} is missing before {number}",
@@ -210,6 +209,18 @@ def is_whole(path: Path, body: bytes | None = None) -> bool:
     """Whether the bytes of an epoch's file match the checksum in its name."""
     body = path.read_bytes() if body is None else body
     return f"{zlib.crc32(body):08x}" == path.name.split(".")[1]
+
+
+def _header_in(path: Path) -> Header:
+    try:
+        with pa.memory_map(str(path)) as source:
+            return header_of(pa.ipc.open_stream(source).schema)
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+        raise DiskError(
+            f"{path} is damaged: it has no readable header",
+            hint="the machine lost power before the disk had it, or the disk is failing: restore "
+            "the file from a copy, or move the folder away to start afresh",
+        ) from error
 
 
 def _to_bytes(epoch: Epoch) -> memoryview:

@@ -10,12 +10,14 @@
 * Rows more than `future_s_max` ahead of the clock are set aside: one such row would move the
   watermark past everybody else's rows (scenario 18).
 * Sealing writes the epoch's file and tells consumers at once; the disk is waited for behind their
-  back, and the journal stays until then.  So sealing costs no disk wait, and a power cut finds the
-  rows in the one or the other.
+  back, and the journal stays until then.  So consumers never wait for the disk, and a power cut
+  finds the rows in the one or the other: an epoch is sealed again from its journal, with the same
+  rows in the same order.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -27,14 +29,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from unbroken.ddl import to_ddl
 from unbroken.epochs import Epoch
-from unbroken.errors import BackpressureError
+from unbroken.errors import BackpressureError, DefinitionError, DiskError
 from unbroken.streams import disk
 from unbroken.streams.journal import Journal
 from unbroken.streams.log import EpochLog, is_whole
 
 #: Producers remembered for duplicate removal, the longest silent forgotten first.
 PRODUCERS_MAX = 256
+BAD_ROWS = "bad-rows.jsonl"
 BAD_ROWS_KEPT_MAX = 1000
 LOG_BYTES_MAX = 1 << 30
 
@@ -72,39 +76,56 @@ class SourceLog:
         self._log_bytes_max = log_bytes_max
         _drop_torn_epochs(folder)
         self.log = EpochLog(folder, stream)
-        self.set_aside = 0
+        self.set_aside = _count_lines(folder / BAD_ROWS)
         self._lock = threading.RLock()
+        self._syncing = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._sequences: OrderedDict[str, int] = OrderedDict()
+        #: Of the open epoch; None if it could not be made yet: the next send tries again.
+        self._journal: Journal | None = None
         self._rows: list[pa.Table] = []
-        #: Journals of sealed epochs whose files are not known to be on disk yet.
-        self._unsynced: list[tuple[Journal, Path]] = []
+        self._open_bytes = 0
+        #: Sealed epochs whose files are not known to be on disk yet, and their journals.
+        self._unsynced: list[tuple[Journal | None, Path]] = []
         self._open()
 
     def _open(self) -> None:
         """Finds everything again after a restart."""
         last = self.log.last_header
         if last is not None:
+            self._check_schema(self.log.read(last.number).table.schema)
             self._sequences.update(last.sequences)
         journals = sorted(self._folder.glob("open-*.journal"))
         for path in journals:
             if _number(path) < self.log.next:
                 path.unlink()  # Sealed before the restart, and its file was found whole.
-        self._journal = self._new_journal()
         self._load_open_epoch()
         while any(_number(path) > self.open_number for path in journals):
             self.seal()  # Its file did not survive a power cut; its journal did.
             self._load_open_epoch()
 
     def _load_open_epoch(self) -> None:
+        self._journal = self._journal or self._new_journal()
         for frame in self._journal.frames():
-            self._rows.append(frame.table)
-            self._remember(frame.producer, frame.sequence)
+            self._check_schema(frame.table.schema)
+            self._take(frame.table, frame.producer, frame.sequence)
+
+    def _check_schema(self, found: pa.Schema) -> None:
+        if not found.equals(self.schema):
+            raise DefinitionError(
+                f"source {self.stream!r} has rows of another schema in {self._folder}: "
+                f"{to_ddl(found)}",
+                hint="a source keeps its schema: give the new one another name, or start in a new "
+                "folder",
+            )
 
     def _new_journal(self) -> Journal:
         return Journal(self._folder / f"open-{self.log.next:012d}.journal")
 
-    def _remember(self, producer: str, sequence: int) -> None:
+    def _take(self, rows: pa.Table, producer: str, sequence: int) -> None:
+        if rows.num_rows:
+            self._rows.append(rows)
+            self._open_bytes += rows.nbytes
         self._sequences[producer] = sequence
         self._sequences.move_to_end(producer)
         while len(self._sequences) > PRODUCERS_MAX:
@@ -138,26 +159,44 @@ class SourceLog:
     ) -> Receipt:
         """Takes rows into the open epoch; they are on disk when this returns."""
         with self._room:
-            if sequence <= self.sequence(producer):
+            # Asked again after the wait: the lock was free meanwhile, and an impatient client may
+            # have sent the same rows a second time.
+            self._room.wait_for(lambda: self._is_known(producer, sequence) or self._has_room(),
+                                wait_s)  # fmt: skip
+            if self._is_known(producer, sequence):
                 return Receipt(self.open_number, 0, 0, repeated=True)
-            if not self._room.wait_for(self._has_room, wait_s):
-                raise BackpressureError(
-                    f"source {self.stream!r} holds {self.log.bytes:,} bytes, its limit is "
-                    f"{self._log_bytes_max:,}; the slowest consumer is {holder or 'unknown'}",
-                    hint="nothing of this send was taken: send it again when the consumer has "
-                    "caught up (unbroken status shows how far it is)",
-                )
+            if not self._has_room():
+                raise self._full(holder)
+            self._journal = self._journal or self._new_journal()
             taken, ahead = self._split_future(table, now_s)
+            # First, because a send that is repeated would not tell of them again.
+            self._keep_bad_rows(ahead)
             self._journal.append(taken, producer, sequence)
-            if taken.num_rows:
-                self._rows.append(taken)
-            self._remember(producer, sequence)
-            if ahead.num_rows:
-                self._keep_bad_rows(ahead)
+            self._take(taken, producer, sequence)
+            self.set_aside += ahead.num_rows
             return Receipt(self.open_number, taken.num_rows, ahead.num_rows, repeated=False)
 
+    def _is_known(self, producer: str, sequence: int) -> bool:
+        return sequence <= self._sequences.get(producer, -1)
+
     def _has_room(self) -> bool:
-        return self.log.bytes < self._log_bytes_max
+        return self.log.bytes + self._open_bytes < self._log_bytes_max
+
+    def _full(self, holder: str | None) -> BackpressureError:
+        what = (
+            f"source {self.stream!r} holds {self.log.bytes + self._open_bytes:,} bytes, its limit "
+            f"is {self._log_bytes_max:,}"
+        )
+        if self._open_bytes > self.log.bytes:
+            return BackpressureError(
+                f"{what}; most of them are in the open epoch {self.open_number}",
+                hint="nothing of this send was taken: close the epoch, or make epochs shorter",
+            )
+        return BackpressureError(
+            f"{what}; the slowest consumer is {holder or 'unknown'}",
+            hint="nothing of this send was taken: send it again when the consumer has "
+            "caught up (unbroken status shows how far it is)",
+        )
 
     def trim(self, below: int) -> None:
         """Consumers have acked: old epochs may go, and senders that wait may go on."""
@@ -176,11 +215,19 @@ class SourceLog:
         return table.filter(pc.invert(ahead)), table.filter(ahead)
 
     def _keep_bad_rows(self, rows: pa.Table) -> None:
-        if self.set_aside < BAD_ROWS_KEPT_MAX:
-            with disk.disk_errors(self._folder), open(self._folder / "bad-rows.jsonl", "a") as file:
-                for row in rows.slice(0, BAD_ROWS_KEPT_MAX - self.set_aside).to_pylist():
-                    file.write(json.dumps(row, default=str) + "\n")
-        self.set_aside += rows.num_rows
+        kept = rows.slice(0, max(0, BAD_ROWS_KEPT_MAX - self.set_aside)).to_pylist()
+        if not kept:
+            return
+        path = self._folder / BAD_ROWS
+        text = "".join(json.dumps(row, default=str) + "\n" for row in kept)
+        with disk.disk_errors(path):
+            size = path.stat().st_size if path.exists() else 0
+            try:
+                with open(path, "a") as file:
+                    file.write(text)
+            except OSError:
+                os.truncate(path, size)
+                raise
 
     def seal(self) -> Epoch:
         """Closes the open epoch, also an empty one, and opens the next."""
@@ -192,45 +239,68 @@ class SourceLog:
                 sealed_us=time.time_ns() // 1000,
             )  # fmt: skip
             self.log.append(epoch)
+            if self._journal is not None:
+                self._journal.close()  # An outage is sealed in one go: thousands of open files.
             self._unsynced.append((self._journal, self.log.path(epoch.number)))
-            self._journal = self._new_journal()
-            self._rows = []
+            # From here on the epoch is sealed: no failure may leave its rows in the next one.
+            self._journal, self._rows, self._open_bytes = None, [], 0
+            with contextlib.suppress(DiskError):
+                self._journal = self._new_journal()
             return epoch
 
     def seal_until(self, number: int) -> int:
         """Seals every epoch below `number`; tells how many."""
         sealed = 0
-        while self.open_number < number:
-            self.seal()
-            sealed += 1
+        with self._lock:
+            while self.open_number < number:
+                self.seal()
+                sealed += 1
         return sealed
 
     def sync(self) -> None:
         """Waits for the disk with sealed epochs, then lets their journals go."""
-        with self._lock:
-            unsynced, self._unsynced = self._unsynced, []
-        for journal, path in unsynced:
-            try:
-                with open(path, "rb") as file:
-                    os.fsync(file.fileno())
-            except FileNotFoundError:
-                pass  # Trimmed meanwhile: every consumer has it.
-            disk.sync_folder(self._folder)
-            journal.remove()
+        with self._syncing:
+            with self._lock:
+                unsynced = list(self._unsynced)
+            if not unsynced:
+                return
+            with disk.disk_errors(self._folder):
+                for _, path in unsynced:
+                    # Trimmed meanwhile: every consumer has it.
+                    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+                        os.fsync(file.fileno())
+                disk.sync_folder(self._folder)
+            for journal, _ in unsynced:
+                if journal is not None:
+                    journal.remove()
+            with self._lock:
+                del self._unsynced[: len(unsynced)]
 
     def close(self) -> None:
         """Ends the use of the folder; everything taken stays in it."""
         self.sync()
-        self._journal.close()
+        if self._journal is not None:
+            self._journal.close()
 
 
 def _number(journal: Path) -> int:
     return int(journal.stem.split("-")[1])
 
 
+def _count_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
 def _drop_torn_epochs(folder: Path) -> None:
-    """A journal that is still there says: its epoch's file may not have reached the disk."""
+    """A journal that is still there says: its epoch's file may not have reached the disk.
+
+    With a torn file the later ones go as well, for a log has no holes: they are sealed again from
+    their journals.  A file without a journal was synced, so it is never touched.
+    """
+    dropped: list[Path] = []
     for journal in sorted(folder.glob("open-*.journal")):
         for path in folder.glob(f"{_number(journal):012d}.*.arrow"):
-            if not is_whole(path):
-                path.unlink()
+            if dropped or not is_whole(path):
+                dropped.append(path)
+    for path in reversed(dropped):  # Newest first: a crash in between leaves no hole.
+        path.unlink()
