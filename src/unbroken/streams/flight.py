@@ -9,6 +9,7 @@
   deadline, so no call hangs and none is taken for dead because there was nothing to say.
 * A refused connection is `Unreachable` at once: proof that nobody is there.
 * Errors cross the wire as name, text and hint, and are raised as what they were.
+* What comes in is bounded and checked before a handler sees it: commands and rows of a put.
 * A door binds to loopback unless told otherwise.
 
 >>> door = Door()
@@ -25,6 +26,7 @@ import json
 import re
 import socket
 import threading
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +40,7 @@ CALL_S_MAX = 20.0
 #: How long a handler may wait for news before it answers "not yet".
 POLL_S = 5.0
 COMMAND_BYTES_MAX = 64 << 10
+PUT_BYTES_MAX = 1 << 30
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 
 _CHANNEL = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 500)]
@@ -46,13 +49,18 @@ _CHANNEL = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_back
 class Door(flight.FlightServerBase):  # type: ignore[misc]
     """A process's door: handlers by name, served until `close`."""
 
-    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        _check_free(host, port)
-        super().__init__(f"grpc://{host}:{port}")
-        self.address = f"grpc://{host}:{self.port}"
+    def __init__(self, host: str = "127.0.0.1", port: int = 0, *, ready: bool = True) -> None:
         self._get: dict[str, Callable[[Command], pa.Table | None]] = {}
         self._put: dict[str, Callable[[Command, pa.Table], Any]] = {}
         self._act: dict[str, Callable[[Command], Any]] = {}
+        #: Flight serves from its first moment; until its owner is ready a door turns callers away.
+        self.ready = ready
+        _check_free(host, port)
+        try:
+            super().__init__(f"grpc://{host}:{port}")
+        except (pa.ArrowException, OSError) as error:
+            raise _cannot_listen(host, port, _first_line(error)) from error
+        self.address = f"grpc://{host}:{self.port}"
 
     def on_get(self, name: str, handler: Callable[[Command], pa.Table | None]) -> None:
         """`handler` answers gets called `name`; None means "not yet"."""
@@ -69,22 +77,35 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
     def do_get(self, context: Any, ticket: flight.Ticket) -> flight.RecordBatchStream:
         """Flight's own name for a get."""
         with _errors_for_the_wire():
-            command, handler = _route(ticket.ticket, self._get)
+            command, handler = self._route(ticket.ticket, self._get)
             table = handler(command)
             return flight.RecordBatchStream(_NOT_YET if table is None else table)
 
     def do_put(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         """Flight's own name for a put."""
         with _errors_for_the_wire():
-            command, handler = _route(descriptor.command, self._put)
-            answer = handler(command, reader.read_all())
+            command, handler = self._route(descriptor.command or b"", self._put)
+            answer = handler(command, _rows_of(reader))
             writer.write(pa.py_buffer(json.dumps(answer).encode()))
 
     def do_action(self, context: Any, action: flight.Action) -> list[flight.Result]:
         """Flight's own name for an action."""
         with _errors_for_the_wire():
-            command, handler = _route(action.body.to_pybytes(), self._act)
+            command, handler = self._route(action.body.to_pybytes(), self._act)
             return [flight.Result(pa.py_buffer(json.dumps(handler(command)).encode()))]
+
+    def _route(
+        self, body: bytes, handlers: dict[str, Callable[..., Any]]
+    ) -> tuple[Command, Callable[..., Any]]:
+        if not self.ready:
+            raise Unreachable(f"{self.address} is still starting", hint="try again in a moment")
+        if len(body) > COMMAND_BYTES_MAX:
+            raise UnbrokenError(f"a command of {len(body)} bytes, {COMMAND_BYTES_MAX} is the limit")
+        command = json.loads(body)
+        handler = handlers.get(str(command.get("do"))) if isinstance(command, dict) else None
+        if handler is None:
+            raise UnbrokenError(f"this door does not know {str(body)[:100]}")
+        return command, handler
 
     def close(self) -> None:
         """Stops serving; calls under way get a moment to end."""
@@ -140,7 +161,7 @@ class Peer:
     def _errors_from_the_wire(self, command: Command) -> Any:
         try:
             yield
-        except pa.ArrowException as error:
+        except (pa.ArrowException, OSError) as error:
             extra = getattr(error, "extra_info", b"")
             if extra:
                 name, what, hint = json.loads(extra)
@@ -182,14 +203,21 @@ def checked_name(name: object) -> str:
     )
 
 
-def _route(body: bytes, handlers: dict[str, Callable[..., Any]]) -> tuple[Command, Any]:
-    if len(body) > COMMAND_BYTES_MAX:
-        raise UnbrokenError(f"a command of {len(body)} bytes, {COMMAND_BYTES_MAX} is the limit")
-    command = json.loads(body)
-    handler = handlers.get(str(command.get("do"))) if isinstance(command, dict) else None
-    if handler is None:
-        raise UnbrokenError(f"this door does not know {str(body)[:100]}")
-    return command, handler
+def _rows_of(reader: Any) -> pa.Table:
+    batches, size = [], 0
+    for chunk in reader:
+        if chunk.data is None:
+            continue
+        size += chunk.data.nbytes
+        if size > PUT_BYTES_MAX:
+            raise UnbrokenError(
+                f"a put of more than {PUT_BYTES_MAX:,} bytes",
+                hint="send fewer rows at a time: none of these was taken",
+            )
+        batches.append(chunk.data)
+    table = pa.Table.from_batches(batches, reader.schema)
+    table.validate(full=True)  # Broken offsets would end this process, broken text a later one.
+    return table
 
 
 @contextlib.contextmanager
@@ -200,9 +228,16 @@ def _errors_for_the_wire() -> Any:
         extra = json.dumps([type(error).__name__, error.what, error.hint]).encode()
         raise flight.FlightServerError(str(error), extra_info=extra) from None
     except (KeyError, TypeError, ValueError) as error:
-        text = f"malformed command: {type(error).__name__} {error}"
-        extra = json.dumps(["UnbrokenError", text, ""]).encode()
-        raise flight.FlightServerError(text, extra_info=extra) from error
+        raise _for_the_wire(f"malformed command: {type(error).__name__} {error}") from error
+    except Exception as error:
+        # A mistake of ours: said as such, or the caller would take the silence for an outage.
+        traceback.print_exc()
+        raise _for_the_wire(f"failed inside: {type(error).__name__} {error}") from error
+
+
+def _for_the_wire(text: str) -> flight.FlightServerError:
+    extra = json.dumps(["UnbrokenError", text, ""]).encode()
+    return flight.FlightServerError(text, extra_info=extra)
 
 
 def _deadline(timeout_s: float) -> flight.FlightCallOptions:
@@ -221,8 +256,12 @@ def _check_free(host: str, port: int) -> None:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError as error:
-            raise PortInUse(
-                f"cannot listen at {host}:{port}: {error.strerror}",
-                hint="end the process that listens there, or choose another port with --port",
-            ) from error
+        except (OSError, OverflowError) as error:
+            raise _cannot_listen(host, port, getattr(error, "strerror", None) or error) from error
+
+
+def _cannot_listen(host: str, port: int, why: object) -> PortInUse:
+    return PortInUse(
+        f"cannot listen at {host}:{port}: {why}",
+        hint="end the process that listens there, or choose another port with --port",
+    )

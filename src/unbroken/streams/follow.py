@@ -5,7 +5,9 @@
 
 * One listener per replica asks for headers from where the consumer is and waits for news; a replica
   that is gone is asked for again until it is back or the book names another.
-* `take` fetches the body of the next epoch from whoever announced it first.
+* `take` fetches the body of the next epoch from whoever announced it first.  A replica whose body
+  did not come is asked to announce again.
+* Headers are read at most `AHEAD_EPOCHS_MAX` ahead of the consumer.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from unbroken.epochs import Epoch, Header
-from unbroken.errors import UnbrokenError, Unreachable
+from unbroken.errors import DiskError, EpochGone, UnbrokenError, Unreachable
 from unbroken.streams.flight import Peer
 from unbroken.streams.merge import Fetch, Merge
 
@@ -23,6 +25,7 @@ from unbroken.streams.merge import Fetch, Merge
 Replicas = Mapping[str, str]
 RETRY_S = 0.1
 BODY_S_MAX = 30.0
+AHEAD_EPOCHS_MAX = 256
 
 
 class Follower:
@@ -35,8 +38,11 @@ class Follower:
         self._changed = threading.Condition()
         self._error: UnbrokenError | None = None
         self._closed = threading.Event()
+        self._watching = threading.Lock()
         self._listeners: dict[str, threading.Thread] = {}
         self._peers: dict[str, Peer] = {}
+        #: The next header to ask each replica for.
+        self._ask_from: dict[str, int] = {}
         self._watch()
 
     @property
@@ -68,8 +74,11 @@ class Follower:
             with self._changed:
                 if epoch is not None:
                     self._merge.taken(fetch.number)
+                    self._changed.notify_all()
                     return epoch
                 self._merge.failed(fetch)
+                self._ask_from[fetch.replica] = fetch.number
+                self._changed.notify_all()
 
     def _fetch(self, fetch: Fetch) -> Epoch | None:
         command = {"do": "epoch", "stream": self.stream, "number": fetch.number}
@@ -77,43 +86,71 @@ class Follower:
             table = self._peers[fetch.replica].get(command, timeout_s=BODY_S_MAX)
         except Unreachable:
             return None
+        except (DiskError, EpochGone):
+            if self._merge.others(fetch):
+                return None  # Damaged or trimmed here; another replica still has it.
+            raise
         return None if table is None else Epoch.from_stamped(table)
 
     def _watch(self) -> None:
         """Listens to every replica that the book names."""
-        for replica, address in self._find().items():
-            listener = self._listeners.get(replica)
-            if listener is None or not listener.is_alive():
-                self._peers[replica] = Peer(address)
+        found = self._find()
+        with self._watching:
+            for replica, address in found.items():
+                listener = self._listeners.get(replica)
+                if self._closed.is_set() or (listener is not None and listener.is_alive()):
+                    continue
+                if replica in self._peers:
+                    self._peers[replica].close()
+                self._peers[replica] = peer = Peer(address)
                 self._listeners[replica] = threading.Thread(
-                    target=self._listen, args=(replica, address), daemon=True,
+                    target=self._listen, args=(replica, peer), daemon=True,
                     name=f"listen-{self.stream}-{replica}",
                 )  # fmt: skip
                 self._listeners[replica].start()
 
-    def _listen(self, replica: str, address: str) -> None:
-        peer = self._peers[replica]
-        heard = self._merge.next
+    def _listen(self, replica: str, peer: Peer) -> None:
+        with self._changed:
+            self._ask_from[replica] = self._merge.next
         while not self._closed.is_set():
             try:
-                answer = peer.act({"do": "headers", "stream": self.stream, "from": heard})
-                headers = [Header.from_json(text) for text in answer]
-                with self._changed:
-                    self._merge.announced(replica, headers)
-                    heard = max(heard, *(h.number + 1 for h in headers)) if headers else heard
-                    if headers:
-                        self._changed.notify_all()
+                self._hear(replica, peer)
             except Unreachable:
                 with self._changed:
                     self._merge.lost(replica)
-                    heard = self._merge.next
-                if self._closed.wait(RETRY_S) or self._moved(replica, address):
+                    self._ask_from[replica] = self._merge.next
+                if self._closed.wait(RETRY_S) or self._moved(replica, peer.address):
                     return
             except UnbrokenError as error:
                 with self._changed:
                     self._error = error
                     self._changed.notify_all()
                 return
+
+    def _hear(self, replica: str, peer: Peer) -> None:
+        """Asks for news once, and tells the merge."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: (
+                    self._closed.is_set()
+                    or self._ask_from[replica] < self._merge.next + AHEAD_EPOCHS_MAX
+                )
+            )
+            start = self._ask_from[replica]
+        answer = peer.act({"do": "headers", "stream": self.stream, "from": start})
+        try:
+            headers = [Header.from_json(text) for text in answer]
+        except (TypeError, ValueError) as error:
+            raise UnbrokenError(
+                f"what {replica} says of {self.stream!r} cannot be read: {error}",
+                hint="all processes of a cluster must run one version of Unbroken",
+            ) from error
+        with self._changed:
+            self._merge.announced(replica, headers)
+            # Unless a body did not come meanwhile: then it is asked for again from there.
+            if headers and self._ask_from[replica] == start:
+                self._ask_from[replica] = headers[-1].number + 1
+            self._changed.notify_all()
 
     def _moved(self, replica: str, address: str) -> bool:
         """Whether the book has another address now; then a new listener takes over."""
@@ -123,7 +160,8 @@ class Follower:
             return False
         if found in (None, address):
             return False
-        self._listeners.pop(replica, None)
+        with self._watching:
+            self._listeners.pop(replica, None)
         self._watch()
         return True
 
@@ -132,5 +170,6 @@ class Follower:
         self._closed.set()
         with self._changed:
             self._changed.notify_all()
-        for peer in self._peers.values():
-            peer.close()
+        with self._watching:
+            for peer in self._peers.values():
+                peer.close()

@@ -105,6 +105,11 @@ class Merge:
         copies = self._copies.get(self.next)
         return Fetch(copies.replicas[0], self.next) if copies and copies.replicas else None
 
+    def others(self, fetch: Fetch) -> bool:
+        """Whether anybody else has announced what `fetch` asks for."""
+        copies = self._copies.get(fetch.number)
+        return copies is not None and copies.replicas != [fetch.replica]
+
     def failed(self, fetch: Fetch) -> None:
         """The fetch brought nothing: the next replica's turn, until this one announces again."""
         copies = self._copies.get(fetch.number)

@@ -46,6 +46,7 @@ class Served:
         known = json.loads(self._file.read_bytes()) if self._file.exists() else {}
         self.needs = Needs(known.get("terms"))
         self._declared: set[str] = set(known.get("declared", []))
+        self._saved = self._note()
         for consumer in [*consumers, *self._declared]:
             self.needs.expect(consumer)
 
@@ -53,9 +54,8 @@ class Served:
         """`consumer` holds back trimming from now on, also after a restart of this producer."""
         with self._lock:
             self.needs.expect(consumer)
-            if consumer not in self._declared:
-                self._declared.add(consumer)
-                self._save()
+            self._declared.add(consumer)
+            self._save()
 
     def release(self, consumer: str) -> None:
         """`consumer` will not come back."""
@@ -67,28 +67,44 @@ class Served:
     def ack(self, consumer: str, *, term: int, processed: int, need: int) -> None:
         """Takes an ack and trims what nobody may ask for any more."""
         with self._lock:
-            before = self.needs.terms.get(consumer)
             self.needs.record(consumer, term=term, processed=processed, need=need)
-            if term != before:
-                self._save()
-            below = self.needs.trim_below(newest=self.log.next - 1, keep=self._keep)
-        self._trim(below)
+        self.trim()
+
+    def trim(self) -> None:
+        """Trims what nobody may ask for any more; for streams that nobody acks, now and then."""
+        # Under the lock: whoever is expected meanwhile must find what it was promised.
+        with self._lock:
+            self._save()
+            self._trim(self.needs.trim_below(newest=self.log.next - 1, keep=self._keep))
+
+    @property
+    def holder(self) -> str | None:
+        """The consumer that holds back the most, by name."""
+        with self._lock:
+            return self.needs.holder
+
+    def _note(self) -> str:
+        return json.dumps({"terms": self.needs.terms, "declared": sorted(self._declared)})
 
     def _save(self) -> None:
-        note = {"terms": self.needs.terms, "declared": sorted(self._declared)}
-        disk.write_whole(self._file, [json.dumps(note).encode()], sync=True)
+        """Writes what changed; compared with the disk, so that a failed write is made up for."""
+        note = self._note()
+        if note != self._saved:
+            disk.write_whole(self._file, [note.encode()], sync=True)
+            self._saved = note
 
     def status(self) -> dict[str, Any]:
         """What `unbroken status` shows of the stream."""
         last = self.log.last_header
-        return {
-            "first": self.log.first,
-            "next": self.log.next,
-            "bytes": self.log.bytes,
-            "rows_last": last.rows if last else 0,
-            "consumers": self.needs.processed,
-            "holder": self.needs.holder,
-        }
+        with self._lock:
+            return {
+                "first": self.log.first,
+                "next": self.log.next,
+                "bytes": self.log.bytes,
+                "rows_last": last.rows if last else 0,
+                "consumers": self.needs.processed,
+                "holder": self.needs.holder,
+            }
 
 
 class StreamDoor:
