@@ -28,6 +28,8 @@ from unbroken.streams import disk
 
 #: `8.changelog`, `8_uuid.zip`, `8.delta`, `8.snapshot`: state files that carry a version.
 _VERSIONED = re.compile(r"(\d+)(?:_[0-9a-f-]+)?\.(?:changelog|zip|delta|snapshot)")
+#: `_metadata/v2/7`, `_stateSchema/default/7_uuid`: written in a batch, so they carry its number.
+_OF_BATCH = re.compile(r"(\d+)(?:_[0-9a-f-]+)?")
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def start(folder: Path, *, with_watermarks: bool, boot: str | None = None) -> St
     lost = ""
     for old in terms:
         checkpoint = Checkpoint(folder / str(old))
-        if (checkpoint.folder / "boot").read_text() != boot:
+        if _boot_of(checkpoint) != boot:
             lost = "the machine was rebooted and Spark does not sync its checkpoints"
             continue
         commit = checkpoint.last(with_watermarks=with_watermarks)
@@ -62,7 +64,8 @@ def start(folder: Path, *, with_watermarks: bool, boot: str | None = None) -> St
             return Start(made, term, commit.epoch)
     made = Checkpoint(folder / str(term))
     temporary = _begin(made.folder, boot)
-    os.rename(temporary, made.folder)
+    with disk.disk_errors(made.folder):
+        os.rename(temporary, made.folder)
     return Start(made, term, None, lost)
 
 
@@ -73,11 +76,12 @@ def fork(source: Checkpoint, at: Commit, target: Path, *, boot: str) -> Checkpoi
     with disk.disk_errors(target):
         for kind in ("offsets", "commits"):
             (spark / kind).mkdir(parents=True)
-            for batch in (at.batch - 1, at.batch):
-                _link(source.spark / kind / str(batch), spark / kind / str(batch))
+            # The batch before it may be gone, or never have been; the fork's own may not.
+            _link(source.spark / kind / str(at.batch - 1), spark / kind / str(at.batch - 1))
+            os.link(source.spark / kind / str(at.batch), spark / kind / str(at.batch))
         (spark / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
         for path in sorted(source.spark.glob("state/**/*")):
-            if path.is_file() and _belongs(path.name, version_max=at.batch + 1):
+            if path.is_file() and _belongs(path.name, batch=at.batch):
                 _link(path, spark / path.relative_to(source.spark))
         _link(source.folder / "watermarks" / str(at.epoch),
               temporary / "watermarks" / str(at.epoch))  # fmt: skip
@@ -108,11 +112,20 @@ def _begin(target: Path, boot: str) -> Path:
     return temporary
 
 
-def _belongs(name: str, *, version_max: int) -> bool:
+def _boot_of(checkpoint: Checkpoint) -> str:
+    try:
+        return (checkpoint.folder / "boot").read_text()
+    except FileNotFoundError:
+        return "none"  # It did not survive a power cut, as the rest of it may not have.
+
+
+def _belongs(name: str, *, batch: int) -> bool:
     if name.startswith(".") or disk.TEMPORARY in name:
         return False
-    versioned = _VERSIONED.fullmatch(name)
-    return versioned is None or int(versioned[1]) <= version_max
+    if versioned := _VERSIONED.fullmatch(name):
+        return int(versioned[1]) <= batch + 1
+    numbered = _OF_BATCH.fullmatch(name)
+    return numbered is None or int(numbered[1]) <= batch
 
 
 def _link(source: Path, target: Path) -> None:

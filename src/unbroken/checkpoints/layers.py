@@ -41,16 +41,19 @@ class Checkpoint:
 
     def commits(self) -> list[Commit]:
         """All committed batches that are still there, oldest first."""
-        planned = set(_numbers(self.spark / "offsets"))
-        done = [b for b in _numbers(self.spark / "commits") if b in planned]
-        return [Commit(batch, self.epoch_of(batch)) for batch in done]
+        return [Commit(batch, self.epoch_of(batch)) for batch in self._committed()]
 
     def last(self, *, with_watermarks: bool) -> Commit | None:
         """The newest batch from which a replica can go on."""
-        for commit in reversed(self.commits()):
+        for batch in reversed(self._committed()):
+            commit = Commit(batch, self.epoch_of(batch))
             if not with_watermarks or self._note(commit.epoch).exists():
                 return commit
         return None
+
+    def _committed(self) -> list[int]:
+        planned = set(_numbers(self.spark / "offsets"))
+        return [batch for batch in _numbers(self.spark / "commits") if batch in planned]
 
     def epoch_of(self, batch: int) -> int:
         """The epoch that `batch` was, or a refusal if its inputs disagree."""
