@@ -10,17 +10,19 @@ returned is there, and the clock seals what was missed.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import threading
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from unbroken import schemas
-from unbroken.errors import UnbrokenError
+from unbroken.errors import DiskError, UnbrokenError
 from unbroken.node import setup
 from unbroken.node.process import leave_with_parent
 from unbroken.streams import disk
@@ -34,6 +36,10 @@ SEND_WAIT_S = 10.0
 TICK_S_MAX = 0.5
 #: A node that has not reported for so long is shown as silent.
 SILENT_S = 5.0
+NODES_MAX = 1000
+PRODUCER_CHARS_MAX = 200
+#: What a node's report must have for the book and `status`.
+_REPORT = {"address": str, "state": str, "streams": list, "fragments": dict}
 
 
 class Keeper:
@@ -43,11 +49,13 @@ class Keeper:
         self._folder = folder / "keeper"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._query, self._setup = setup.load(folder)
-        self.door = Door(host, port)
+        self.door = Door(host, port, ready=False)
         self._streams = StreamDoor(self.door)
         self.sources: dict[str, SourceLog] = {}
-        self._reports: dict[str, dict[str, Any]] = {}
-        self._heard_s: dict[str, float] = {}
+        #: What each node said last, and when.
+        self._reports: dict[str, tuple[dict[str, Any], float]] = {}
+        #: What keeps the keeper from its work, in a sentence; empty while nothing does.
+        self.trouble = ""
         self._finished = threading.Event()
         self._sealed = threading.Event()
         #: Sealing all sources up to one number is one act: a tick and `finish` must not mix.
@@ -71,6 +79,7 @@ class Keeper:
         self.door.on_act("book", self._book)
         self.door.on_act("status", self._status)
         self.door.on_act("schema", self._schema)
+        self.door.ready = True
 
     def _make_clock(self) -> EpochClock:
         note = self._folder / "clock.json"
@@ -83,21 +92,41 @@ class Keeper:
             monotonic_s=time.monotonic(),
             t0_s=known.get("t0_s"),
         )
-        disk.write_whole(note, [json.dumps({"t0_s": clock.t0_s}).encode()], sync=True)
+        self._note_t0(clock.t0_s)
         return clock
+
+    def _note_t0(self, t0_s: float) -> None:
+        note = [json.dumps({"t0_s": t0_s}).encode()]
+        disk.write_whole(self._folder / "clock.json", note, sync=True)
+        self._noted_t0_s = t0_s
 
     def run(self) -> None:
         """Ticks and syncs, for ever."""
         threading.Thread(target=self._sync, daemon=True, name="sync").start()
         while True:
-            if self.clock is None or self._finished.is_set():
-                self._finished.wait()
-                time.sleep(TICK_S_MAX)
-                continue
-            with self._ticking:
-                if not self._finished.is_set():
-                    self._seal_all(self.clock.due(time.monotonic()))
-            time.sleep(min(TICK_S_MAX, self.clock.wait_s(time.monotonic())))
+            try:
+                self.tick(time.monotonic())
+                self._told("")
+            except DiskError as error:
+                # Nothing is lost: the open epoch waits in its journal until there is room.
+                self._told(error.what)
+            wait_s = self.clock.wait_s(time.monotonic()) if self.clock else TICK_S_MAX
+            time.sleep(min(TICK_S_MAX, wait_s) if not self.trouble else TICK_S_MAX)
+
+    def tick(self, monotonic_s: float) -> None:
+        """Seals what is over, and trims what nobody may ask for any more."""
+        with self._ticking:
+            if self.clock is not None and not self._finished.is_set():
+                self._seal_all(self.clock.due(monotonic_s))
+                if self.clock.t0_s != self._noted_t0_s:
+                    self._note_t0(self.clock.t0_s)
+        for served in list(self._streams.streams.values()):
+            served.trim()
+
+    def _told(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            self.trouble = trouble
+            print(trouble or "the disk takes epochs again", file=sys.stderr, flush=True)
 
     def _seal_all(self, below: int) -> None:
         if sum(log.seal_until(below) for log in self.sources.values()):
@@ -107,8 +136,13 @@ class Keeper:
         while True:
             self._sealed.wait()
             self._sealed.clear()
-            for log in self.sources.values():
-                log.sync()
+            try:
+                for log in self.sources.values():
+                    log.sync()
+            except DiskError as error:
+                print(error, file=sys.stderr, flush=True)
+                time.sleep(TICK_S_MAX)
+                self._sealed.set()
 
     def _source(self, name: object) -> SourceLog:
         found = self.sources.get(checked_name(name))
@@ -119,18 +153,24 @@ class Keeper:
 
     def _send(self, command: Command, table: pa.Table) -> dict[str, Any]:
         log = self._source(command["stream"])
+        sequence = int(command["sequence"])
+        if sequence < 0:  # It would be taken for a repetition, and its rows dropped.
+            raise UnbrokenError(f"sequence {sequence} of a send", hint="count from 0")
         receipt = log.send(
-            schemas.fit(table, log.schema), str(command["producer"])[:200],
-            int(command["sequence"]), now_s=time.time(), wait_s=SEND_WAIT_S,
-            holder=self._streams[log.stream].needs.holder,
+            schemas.fit(table, log.schema), _producer(command), sequence, now_s=time.time(),
+            wait_s=SEND_WAIT_S, holder=self._streams[log.stream].holder,
         )  # fmt: skip
+        if self._finished.is_set() and self.clock is not None:
+            with self._ticking:
+                if log.open_rows:  # Somebody goes on after all: the clock seals again.
+                    self._finished.clear()
         return {
             "epoch": receipt.epoch, "rows": receipt.rows, "set_aside": receipt.set_aside,
             "repeated": receipt.repeated,
         }  # fmt: skip
 
     def _sequence(self, command: Command) -> int:
-        return self._source(command["stream"]).sequence(str(command["producer"])[:200])
+        return self._source(command["stream"]).sequence(_producer(command))
 
     def _close(self, command: Command) -> dict[str, int]:
         log = self._source(command["stream"])
@@ -139,12 +179,16 @@ class Keeper:
                 f"query {self._query.name!r} has an epoch clock: its epochs close by themselves",
                 hint='write Query(..., epoch="manual") to close them yourself',
             )
-        epoch = log.seal()
+        with self._ticking:
+            epoch = log.seal()
         self._sealed.set()
         return {"epoch": epoch.number, "rows": epoch.rows}
 
     def _finish(self, command: Command) -> dict[str, int]:
-        """Nothing more will come: seals what is open, all sources up to one number."""
+        """Nothing more will come: seals what is open, all sources up to one number.
+
+        The clock rests until somebody sends again.
+        """
         with self._ticking:
             self._finished.set()
             last = max((log.open_number for log in self.sources.values()), default=0)
@@ -155,12 +199,20 @@ class Keeper:
 
     def _report(self, command: Command) -> None:
         node = checked_name(command["node"])
-        self._reports[node] = {k: v for k, v in command.items() if k not in ("do", "node")}
-        self._heard_s[node] = time.monotonic()
+        report = {k: v for k, v in command.items() if k not in ("do", "node")}
+        # Checked here, where the culprit hears of it, and not by everybody who reads the book.
+        for field, kind in _REPORT.items():
+            if not isinstance(report.get(field), kind):
+                raise UnbrokenError(f"the report of {node} has no {field} ({kind.__name__})")
+        for stream in report["streams"]:
+            checked_name(stream)
+        if node not in self._reports and len(self._reports) >= NODES_MAX:
+            raise UnbrokenError(f"{NODES_MAX} nodes have reported already: {node} is not taken")
+        self._reports[node] = report, time.monotonic()
 
     def _book(self, command: Command) -> dict[str, dict[str, str]]:
         page = {name: {"keeper": self.door.address} for name in self.sources}
-        for node, report in list(self._reports.items()):
+        for node, (report, _) in list(self._reports.items()):
             for stream in report["streams"]:
                 page.setdefault(stream, {})[f"{stream}@{node}"] = report["address"]
         return page
@@ -172,14 +224,16 @@ class Keeper:
     def _status(self, command: Command) -> dict[str, Any]:
         now_s = time.monotonic()
         nodes = {}
-        for name, report in sorted(self._reports.items()):
-            silent_s = now_s - self._heard_s[name]
+        for name in sorted(self._reports):
+            report, heard_s = self._reports[name]
+            silent_s = now_s - heard_s
             state = report["state"] if silent_s < SILENT_S else f"silent for {silent_s:.0f} s"
             nodes[name] = {**report, "state": state, "silent_s": round(silent_s, 3)}
         return {
             "query": self._query.name,
             "epoch_s": self._query.epoch_s if self.clock is not None else None,
             "sinks": self._query.sinks,
+            "trouble": self.trouble,
             "sources": {
                 name: {
                     **self._streams[name].status(), "open_rows": log.open_rows,
@@ -189,6 +243,17 @@ class Keeper:
             },
             "nodes": nodes,
         }  # fmt: skip
+
+
+def _producer(command: Command) -> str:
+    # Refused, not cut: two names that begin alike would be taken for one producer's repetitions.
+    name = command["producer"]
+    if not isinstance(name, str) or not 0 < len(name) <= PRODUCER_CHARS_MAX:
+        raise UnbrokenError(
+            f"{str(name)[:50]!r}… is not a producer's name",
+            hint=f"a text of at most {PRODUCER_CHARS_MAX} characters",
+        )
+    return name
 
 
 def main() -> None:
@@ -203,9 +268,13 @@ def main() -> None:
     failed.unlink(missing_ok=True)
     try:
         keeper = Keeper(given.folder, given.host, given.port)
-    except UnbrokenError as error:
-        failed.write_text(f"{type(error).__name__}\n{error.what}\n{error.hint}")
+    except Exception as error:
+        if not isinstance(error, UnbrokenError):
+            traceback.print_exc()
+            error = UnbrokenError(f"the keeper failed: {type(error).__name__} {error}")
         print(error, file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):
+            failed.write_text(f"{type(error).__name__}\n{error.what}\n{error.hint}")
         sys.exit(3)
     print(f"keeper of {keeper._query.name} at {keeper.door.address}", flush=True)
     keeper.run()

@@ -54,9 +54,13 @@ class Tree:
 
     def signal(self, number: int) -> None:
         """Sends a signal to every process of the tree."""
-        for process in members(self.mark):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
+        told: set[int] = set()
+        # Again until nobody is new: one may have started another while the first were told.
+        while new := [process for process in members(self.mark) if process.pid not in told]:
+            for process in new:
+                told.add(process.pid)
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.send_signal(number)
 
     def kill(self) -> None:
         """Ends every process of the tree, at once and for sure."""
@@ -95,7 +99,9 @@ def leave_with_parent() -> None:
     """Ends this process tree when the process that started it goes away."""
 
     def wait() -> None:
-        sys.stdin.buffer.read()  # Returns when the parent's end of the pipe is closed, however.
+        # Not sys.stdin: a thread that waits in there aborts the interpreter when it wants to exit.
+        while os.read(0, 4096):
+            pass  # Nothing is left to read once the parent's end of the pipe is closed, however.
         mark = os.environ.get(MARK)
         if mark:
             kill_marked(mark, spare=os.getpid())
