@@ -42,6 +42,7 @@ MANUAL = "manual"
 _LENGTH = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h)\s*")
 _UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
 EPOCH_S_MIN, EPOCH_S_MAX = 0.01, 86_400.0
+FUTURE_S_MAX = 1e9
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ class Query:
         self.sources: dict[str, Source] = {}
         self.fragments: dict[str, Fragment] = {}
         self.sinks: list[str] = []
+        self._sink_lines: dict[str, str] = {}
 
     def source(
         self,
@@ -119,6 +121,16 @@ class Query:
         """
         where = _line_of_user()
         self._unused(name, where)
+        if not isinstance(schema, str):
+            raise DefinitionError(
+                f"{where}: the schema of source {name!r} is {type(schema).__name__}, not text",
+                hint='write it as Spark DDL: "ts TIMESTAMP, page STRING"',
+            )
+        if not 0 <= future_s_max <= FUTURE_S_MAX:
+            raise DefinitionError(
+                f"{where}: source {name!r} has future_s_max={future_s_max!r}",
+                hint=f"seconds, from 0 to {FUTURE_S_MAX:.0f}",
+            )
         try:
             parsed = schemas.parse(schema)
         except UnbrokenError as error:
@@ -165,11 +177,17 @@ class Query:
                 "in every epoch)",
             )
         names = tuple(self._input(given, where) for given in inputs)
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise DefinitionError(
+                f"{where}: the stream {twice[0]!r} is an input twice",
+                hint="one parameter is enough: the function may use its DataFrame twice",
+            )
 
         def decorate(function: Callable[..., Any], name: str | None = None) -> Fragment:
             made_name = name or str(getattr(function, "__name__", ""))
-            self._unused(made_name, where)
             _check_function(function, len(names), where)
+            self._unused(made_name, where)
             made = Fragment(made_name, names, function, output_mode, where)
             self.fragments[made_name] = made
             return made
@@ -182,9 +200,11 @@ class Query:
         >>> q = Query("q"); clicks = q.source("clicks", "page STRING"); q.sink(clicks); q.sinks
         ['clicks']
         """
-        name = self._input(stream, _line_of_user())
+        where = _line_of_user()
+        name = self._input(stream, where)
         if name not in self.sinks:
             self.sinks.append(name)
+            self._sink_lines[name] = where
 
     def __getitem__(self, name: str) -> Stream:
         """The source or fragment called `name`."""
@@ -206,7 +226,7 @@ class Query:
             for name in fragment.inputs:
                 self._known(name, f"{fragment.where}: fragment {fragment.name!r}")
         for name in self.sinks:
-            self._known(name, f"{self.where}: a sink")
+            self._known(name, f"{self._sink_lines[name]}: a sink")
         if not self.sinks:
             raise DefinitionError(
                 f"{self.where}: query {self.name!r} has no sink",
@@ -218,9 +238,9 @@ class Query:
         while waiting:
             ready = [f for f in waiting.values() if done.issuperset(f.inputs)]
             if not ready:
-                first = next(iter(waiting.values()))
+                cycle = _cycle(waiting)
                 raise DefinitionError(
-                    f"{first.where}: a cycle through {', '.join(sorted(waiting))}",
+                    f"{waiting[cycle[0]].where}: a cycle through {', '.join(cycle)}",
                     hint="a fragment must not read its own output, not even by way of others",
                 )
             for fragment in ready:
@@ -280,6 +300,16 @@ class Query:
         return seconds
 
 
+def _cycle(waiting: dict[str, Fragment]) -> list[str]:
+    """The fragments of one cycle, in the order of the data, given that each waits for another."""
+    path = [next(iter(waiting))]
+    while True:
+        before = next(name for name in waiting[path[-1]].inputs if name in waiting)
+        if before in path:
+            return path[path.index(before) :][::-1]
+        path.append(before)
+
+
 def _check_function(function: Callable[..., Any], inputs: int, where: str) -> None:
     if not callable(function) or inspect.isclass(function):
         raise DefinitionError(
@@ -288,6 +318,8 @@ def _check_function(function: Callable[..., Any], inputs: int, where: str) -> No
         )
     try:
         inspect.signature(function).bind(*range(inputs))
+    except ValueError:
+        return  # Written in C, without a signature: Spark will tell.
     except TypeError as error:
         raise DefinitionError(
             f"{where}: fragment {getattr(function, '__name__', '?')!r} reads {inputs} streams, "
@@ -296,14 +328,18 @@ def _check_function(function: Callable[..., Any], inputs: int, where: str) -> No
         ) from None
 
 
-_OURS = str(Path(__file__).resolve().parent)
+_OURS = str(Path(__file__).resolve().parent / "_")[:-1]
+#: Queries that come with Unbroken and are read like a user's own.
+_EXAMPLES = str(Path(__file__).resolve().parent / "demo" / "queries")
 
 
 def _line_of_user() -> str:
     """`file:line` of the first frame outside this package."""
     frame = inspect.currentframe()
     while frame is not None and (
-        frame.f_code.co_filename.startswith(_OURS) and "doctest" not in frame.f_code.co_filename
+        frame.f_code.co_filename.startswith(_OURS)
+        and not frame.f_code.co_filename.startswith(_EXAMPLES)
+        and "doctest" not in frame.f_code.co_filename
     ):
         frame = frame.f_back
     if frame is None:
