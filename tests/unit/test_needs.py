@@ -1,0 +1,100 @@
+"""Needs: what may be trimmed, and whose word counts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from unbroken.errors import FenceError
+from unbroken.streams.needs import Needs
+
+
+def test_whoever_is_expected_holds_everything_until_it_has_spoken():
+    """Invariant 3, scenario 2: a consumer that is still starting has not asked for anything yet."""
+    needs = Needs()
+    needs.expect("fast")
+    needs.expect("starting")
+    needs.record("fast", term=1, processed=99, need=100)
+    assert needs.trim_below(newest=120, keep=0) == 0
+    assert needs.holder == "starting"
+    needs.record("starting", term=1, processed=-1, need=40)
+    assert needs.trim_below(newest=120, keep=0) == 40
+
+
+def test_what_a_consumer_may_ask_for_counts_and_not_what_it_has_processed():
+    """Upstream backup: processed to 500, may still ask from 100."""
+    needs = Needs()
+    needs.record("c", term=1, processed=500, need=100)
+    assert needs.trim_below(newest=600, keep=0) == 100
+    assert needs.processed == {"c": 500}
+
+
+def test_an_ack_that_was_overtaken_takes_nothing_back():
+    """Acks may arrive in another order; need and processed never fall."""
+    needs = Needs()
+    needs.record("c", term=1, processed=9, need=10)
+    needs.record("c", term=1, processed=4, need=5)
+    assert needs.trim_below(newest=20, keep=0) == 10
+    assert needs.processed == {"c": 9}
+
+
+def test_an_older_term_is_refused_also_after_a_restart_of_the_producer():
+    """Invariant 5, scenario 3: the paused primary wakes and acks from its old connection."""
+    needs = Needs()
+    needs.record("c", term=4, processed=9, need=10)
+    for producer in (needs, Needs(needs.terms)):
+        with pytest.raises(FenceError, match="term 3 refused: term 4 has begun"):
+            producer.record("c", term=3, processed=30, need=31)
+    assert needs.trim_below(newest=40, keep=0) == 10
+
+
+def test_a_consumer_that_will_not_come_back_holds_nothing():
+    """A removal is recorded, never inferred from silence; its term stays known."""
+    needs = Needs()
+    needs.record("gone", term=2, processed=0, need=1)
+    needs.record("here", term=1, processed=7, need=8)
+    needs.remove("gone")
+    assert needs.trim_below(newest=10, keep=0) == 8
+    assert needs.terms["gone"] == 2
+
+
+def test_a_stream_without_consumers_keeps_its_newest_epochs():
+    """For followers that nobody declared; and never a number below zero."""
+    assert Needs().trim_below(newest=1000, keep=600) == 401
+    assert Needs().trim_below(newest=3, keep=600) == 0
+    assert Needs().holder is None
+
+
+consumers = st.sampled_from(["a", "b", "c"])
+steps = st.one_of(
+    st.tuples(st.just("expect"), consumers),
+    st.tuples(st.just("ack"), consumers, st.integers(1, 4), st.integers(0, 50)),
+    st.tuples(st.just("remove"), consumers),
+)
+
+
+@given(st.lists(steps, max_size=40), st.integers(0, 60), st.integers(0, 30))
+def test_nothing_is_trimmed_that_an_expected_consumer_may_ask_for(steps, newest: int, keep: int):
+    """Invariant 3 under any order of expectations, acks (old terms too) and removals."""
+    needs, model = Needs(), {}
+    for step in steps:
+        if step[0] == "expect":
+            needs.expect(step[1])
+            model.setdefault(step[1], 0)
+        elif step[0] == "remove":
+            needs.remove(step[1])
+            model.pop(step[1], None)
+        else:
+            _, name, term, need = step
+            try:
+                needs.record(name, term=term, processed=need - 1, need=need)
+            except FenceError:
+                continue
+            model[name] = max(model.get(name, 0), need)
+    below = needs.trim_below(newest=newest, keep=keep)
+    assert 0 <= below <= max(0, newest + 1 - keep)
+    assert all(below <= need for need in model.values())
+    if model:
+        assert below == max(0, min(min(model.values()), newest + 1 - keep))
+        assert model[needs.holder] == min(model.values())
