@@ -11,11 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from unbroken import demo
 from unbroken.demo import intrusion_trace, words_text
 from unbroken.demo.intrusion_trace import T0, Attacker, attackers, trace
 from unbroken.demo.words_text import VOCABULARY, lines
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "intrusion.py"
+EXAMPLE = Path(demo.__file__).parent / "queries" / "intrusion.py"
 SEEDS = [0, 1, 7, 2026]
 
 

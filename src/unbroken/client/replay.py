@@ -1,16 +1,18 @@
 """Replay: the rows of files, sent into sources as if they happened now, or as fast as it goes.
 
-    file ─▶ slices ─▶ steps ─┬─ clock off: send, close the epoch     slice k is epoch base + k
-                             └─ clock on:  send when it is due       a slice is 50 ms of wall time
+    file ─▶ slices ─▶ steps ─┬─ as fast as it goes   a slice is an epoch
+                             └─ at a speed           a slice is a tick of 50 ms, sent when it is due
 
 * By event time, slice k is [t0 + k E, t0 + (k + 1) E), t0 the lowest first event time of all files
-  and E the length of an epoch.
+  and E the length of an epoch, or what happened during a tick.
+* The replay closes the epochs itself, so they are the same in every run, whatever the speed; unless
+  other sources wait for rows from elsewhere: then the cluster's epoch clock closes them.
 * A replay is a named producer whose sequence is the row number of the last row sent.  A run that
   was killed goes on after that row: the open epoch has it in its journal, and the rest of the slice
   joins it there.  So no row is lost or repeated, and the epochs are the same (scenario 12).
 * A source whose log is full is waited for, as long as something moves.
 
->>> Pace(speed=10.0).clock, Pace(rows_per_epoch=1000).clock
+>>> Pace(speed=10.0).clock, Pace(speed=10.0, epoch_s=1.0).clock
 (True, False)
 """
 
@@ -32,37 +34,58 @@ from unbroken.errors import BackpressureError, DefinitionError, Unreachable
 from unbroken.query import Source
 from unbroken.schemas import BadRow
 
-#: With the clock on, rows are sent this often per second of wall time.
+#: At a speed, rows are sent about this often per second of wall time.
 TICKS_PER_S = 20
-#: With the clock off, sources stay at most this many epochs ahead of the slowest fragment.
+#: Sources stay at most this many epochs ahead of the slowest fragment.
 AHEAD_EPOCHS_MAX = 64
 BAD_ROWS_SHOWN_MAX = 5
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How a replay is cut: exactly one of these is set."""
+    """How a replay is cut and how fast it goes.
 
+    >>> Pace(epoch_s=1.0, speed=10.0).slices_per_epoch, Pace(epoch_s=1.0).slices_per_epoch
+    (20, 1)
+    """
+
+    #: The length of an epoch; with a speed, in wall time.  None: the cluster's clock cuts.
     epoch_s: float | None = None
-    rows_per_epoch: int | None = None
+    #: Cut by rows instead of event time: so many in a slice.
+    rows: int | None = None
+    #: Event time passes this many times as fast as wall time; None: as fast as it goes.
     speed: float | None = None
 
     @property
     def clock(self) -> bool:
-        """Whether the epoch clock cuts the epochs."""
-        return self.speed is not None
+        """Whether the cluster's epoch clock cuts the epochs."""
+        return self.speed is not None and self.epoch_s is None
+
+    @property
+    def slices_per_epoch(self) -> int:
+        """How many slices make an epoch."""
+        if self.speed is None or self.epoch_s is None:
+            return 1
+        return max(1, round(self.epoch_s * TICKS_PER_S))
+
+    @property
+    def tick_s(self) -> float:
+        """How long a slice lasts in wall time; 0 without a speed."""
+        if self.speed is None:
+            return 0.0
+        return self.epoch_s / self.slices_per_epoch if self.epoch_s else 1 / TICKS_PER_S
 
     def cut(self, source: Source, t0_us: int) -> Cut:
         """How the file of `source` is cut."""
-        if self.rows_per_epoch is not None:
-            return ByRows(self.rows_per_epoch)
+        if self.rows is not None:
+            return ByRows(self.rows)
         if source.event_time is None:
             raise DefinitionError(
                 f"{source.where}: source {source.name!r} has no event time to replay its file by",
                 hint="say which column it is, query.source(..., event_time=...), or replay by rows:"
                 " --rows-per-epoch 10000",
             )
-        length_s = self.speed / TICKS_PER_S if self.speed is not None else self.epoch_s
+        length_s = self.epoch_s if self.speed is None else self.tick_s * self.speed
         assert length_s is not None
         return ByTime(source.event_time, t0_us=t0_us, length_us=max(1, round(length_s * 1e6)))
 
@@ -108,7 +131,7 @@ class Trace:
 class Replay:
     """Sends files into the sources of a running cluster.
 
-    `base` is the epoch that slice 0 becomes (clock off); `progress` says how the cluster moves.
+    `base` is the epoch that begins with slice 0; `progress` says how the cluster moves.
     """
 
     def __init__(
@@ -149,17 +172,19 @@ class Replay:
         }  # fmt: skip
         for step in steps(cut):
             if isinstance(step, Send):
+                if self._zero_s is None:
+                    self._zero_s = time.monotonic() - step.slice * self._pace.tick_s
                 self._wait_until_due(step.slice)
                 self._send(step)
-            elif not self._pace.clock:
-                self._close(self._base + step.slice)
+                continue
+            epoch, rest = divmod(step.slice + 1, self._pace.slices_per_epoch)
+            if rest == 0 and not self._pace.clock:
+                self._wait_until_due(step.slice + 1)
+                self._close(self._base + epoch - 1)
 
-    def _wait_until_due(self, number: int) -> None:
-        if not self._pace.clock:
-            return
-        if self._zero_s is None:
-            self._zero_s = time.monotonic() - number / TICKS_PER_S
-        time.sleep(max(0.0, self._zero_s + number / TICKS_PER_S - time.monotonic()))
+    def _wait_until_due(self, slice_: int) -> None:
+        if self._zero_s is not None:  # Slices that were sent before are due at once.
+            time.sleep(max(0.0, self._zero_s + slice_ * self._pace.tick_s - time.monotonic()))
 
     def _send(self, step: Send) -> None:
         trace = self.traces[step.source]

@@ -191,6 +191,7 @@ class SinkThread(threading.Thread):
         self.delay_s: float | None = None
         self._cluster = cluster
         self._changed = threading.Condition()
+        self._first = sink.next
         self._checked = False
         self._stopped = False
 
@@ -258,9 +259,9 @@ class SinkThread(threading.Thread):
 
     def wait(self, number: int, timeout_s: float) -> bool:
         """Waits until every epoch below `number` is written; False after `timeout_s`."""
-        if number < self.sink.next:
+        if number < self._first:
             raise DivergenceError(
-                f"{self.sink.folder} has {self.sink.next} epochs, the query ended after {number}",
+                f"{self.sink.folder} has {self._first} epochs, the query ended after {number}",
                 hint="these results belong to another run of the query: choose another directory",
             )
         with self._changed:

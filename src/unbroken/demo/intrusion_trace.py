@@ -11,7 +11,7 @@
 * A *scan* walks from port to port over all servers; a *brute force* hammers at one service of one
   server.  A row is in an attack or in the background, never in both: attackers do nothing else.
 * An attacker is active for at least five seconds of every aligned ten-second window that it
-  touches: so 200 connections or more, against the 120 that `examples/intrusion.py` tolerates.
+  touches: so 200 connections or more, against the 120 that `queries/intrusion.py` tolerates.
   (A trace that is cut inside a window may cut the attack too.)
 
 So one knows what a detector has to find: `attackers` says it.

@@ -1,0 +1,71 @@
+"""What several commands take: an address, a pair of name and path, help with examples."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PORT = 4715
+AT = f"grpc://127.0.0.1:{PORT}"
+
+
+def add_command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], about: str, examples: str
+) -> argparse.ArgumentParser:
+    """A command with its help text; `examples` are shown below the options."""
+    made: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=about,
+        description=about[0].upper() + about[1:] + ".",
+        epilog=f"examples:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.set_defaults(command=run)
+    return made
+
+
+def add_at(parser: argparse.ArgumentParser) -> None:
+    """`--at ADDRESS`: the cluster to talk to."""
+    parser.add_argument(
+        "--at", default=AT, metavar="ADDRESS", help="where the cluster runs (default: %(default)s)"
+    )
+
+
+def add_json(parser: argparse.ArgumentParser, about: str) -> None:
+    """`--json`: for programs."""
+    parser.add_argument("--json", action="store_true", help=about)
+
+
+def add_bad_rows(parser: argparse.ArgumentParser) -> None:
+    """`--bad-rows`: what becomes of rows that do not fit."""
+    parser.add_argument(
+        "--bad-rows",
+        choices=("raise", "skip"),
+        default="raise",
+        help="what to do with rows that do not fit the schema (default: %(default)s)",
+    )
+
+
+def named_path(text: str) -> tuple[str, Path]:
+    """NAME=PATH.
+
+    >>> named_path("clicks=a=b.csv")
+    ('clicks', PosixPath('a=b.csv'))
+    """
+    name, equals, path = text.partition("=")
+    if not (name and equals and path):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PATH")
+    return name, Path(path)
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 on.
+
+    >>> positive("3")
+    3
+    """
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return int(text)

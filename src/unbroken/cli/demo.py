@@ -1,0 +1,179 @@
+"""`unbroken demo`: an example query on made-up data whose answer is known."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+from rich.table import Table
+
+from unbroken.cli import arguments
+from unbroken.cli.load import load
+from unbroken.cli.meter import Meter
+from unbroken.cli.view import View
+from unbroken.client.cluster import Cluster
+from unbroken.client.files import Chunk
+from unbroken.client.progress import Progress, Status
+from unbroken.client.replay import Pace, Replay, Trace
+from unbroken.client.slices import micros
+from unbroken.demo import queries
+from unbroken.demo.check_intrusion import Intrusion
+from unbroken.demo.check_wordcount import WordCount
+from unbroken.epochs import Epoch
+from unbroken.errors import UnbrokenError, Unreachable
+from unbroken.local import LocalCluster
+
+RETRY_S = 0.2
+
+
+class Check(Protocol):
+    """An example: its data, and whether the answer is right."""
+
+    source: str
+    result: str
+    pace: Pace
+
+    def tables(self) -> Iterator[pa.Table]:
+        """The rows, about a table per second."""
+
+    def take(self, epoch: Epoch, at_s: float) -> None:
+        """An epoch of results came `at_s` seconds after the first row was sent."""
+
+    def verdict(self) -> dict[str, Any]:
+        """right: whether it is the known answer; words: a sentence; rows: a table."""
+
+
+EXAMPLES: dict[str, Callable[[int, int], Check]] = {"intrusion": Intrusion, "wordcount": WordCount}
+
+
+def register(commands: Any) -> None:
+    """Adds the command to the parser."""
+    parser = arguments.add_command(
+        commands, "demo", run, "run an example on made-up data, and check its answer",
+        "  unbroken demo\n"
+        "  unbroken demo wordcount --nodes 2 --seconds 20\n\n"
+        "While it runs, end a node (kill -9 PID, the pids are shown) and watch it come back.\n"
+        "The exit code is 1 if the answer is not the known one.",
+    )  # fmt: skip
+    parser.add_argument("example", nargs="?", choices=tuple(EXAMPLES), default="intrusion",
+                        help="which one (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--seconds", type=arguments.positive, default=60, metavar="N",
+                        help="how long rows are sent (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--nodes", type=arguments.positive, default=3, metavar="N",
+                        help="how many Spark nodes (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--seed", type=int, default=7, metavar="N",
+                        help="other data for another seed (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--port", type=int, default=0, metavar="P",
+                        help="port to listen at (default: any)")  # fmt: skip
+    arguments.add_json(parser, "a JSON line per second, then the verdict as the last line")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Runs the example and compares its answer with the known one."""
+    path = Path(queries.__file__).with_name(f"{given.example}.py")
+    query = load(path)
+    check = EXAMPLES[given.example](given.seed, given.seconds)
+    made_of = Path(f"made up, seed {given.seed}")
+    trace = _Made(query.sources[check.source], made_of, tables=check.tables)
+    meter = Meter(query.name, {check.source: trace})
+    with tempfile.TemporaryDirectory(prefix="unbroken-demo-") as folder:
+        # A temporary folder of our own, so that it goes also if the cluster cannot start.
+        cluster = LocalCluster(query, given.nodes, folder=folder, port=given.port, manual=True)
+        view = View(cluster.status, meter, json_lines=given.json)
+        with contextlib.closing(cluster), view:
+            view.say(f"{given.example} on {given.nodes} Spark nodes; the query: {path}")
+            cluster.start()
+            _feed(cluster, trace, check, view)
+    verdict = check.verdict()
+    if given.json:
+        print(json.dumps({"state": "verdict", **verdict}), flush=True)
+    view.console.print(_table(verdict["rows"]))
+    view.say(verdict["words"])
+    return 0 if verdict["right"] else 1
+
+
+def _feed(cluster: LocalCluster, trace: _Made, check: Check, view: View) -> None:
+    results = _Results(cluster, check)
+    results.start()
+
+    def look() -> Status:
+        cluster.raise_start_error()
+        results.check_error()
+        return cluster.status()
+
+    progress = Progress(look)
+    # Spark's first batch takes seconds: an empty epoch goes ahead of the rows.
+    cluster.producer(check.source).close_epoch()
+    progress.wait(lambda status: results.next == 1)
+    view.state = "running"
+    results.began_s = time.monotonic()
+    Replay(cluster, [trace], check.pace, progress, base=1).run()
+    view.state = "finishing"
+    last = cluster.finish()
+    progress.wait(lambda status: results.next >= last)
+    view.state = "done"
+
+
+@dataclass
+class _Made(Trace):
+    """Rows that are made up as they are needed."""
+
+    tables: Callable[[], Iterator[pa.Table]] = lambda: iter(())
+
+    def first_us(self) -> int | None:
+        """The first event time."""
+        column = self.source.event_time
+        return None if column is None else int(micros(next(self.tables()), column)[0].as_py())
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The tables with their row numbers."""
+        first = 0
+        for table in self.tables():
+            yield Chunk(table, first, [])
+            first += table.num_rows
+
+
+class _Results(threading.Thread):
+    """Follows the results and hands them to the check."""
+
+    def __init__(self, cluster: Cluster, check: Check) -> None:
+        super().__init__(name="results", daemon=True)
+        self._cluster, self._check = cluster, check
+        self._error: UnbrokenError | None = None
+        self.began_s = time.monotonic()
+        self.next = 0
+
+    def run(self) -> None:
+        """Follows; again from where it was if the keeper was away."""
+        while self._error is None:
+            try:
+                for epoch in self._cluster.follow(self._check.result, self.next):
+                    self._check.take(epoch, time.monotonic() - self.began_s)
+                    self.next = epoch.number + 1
+            except Unreachable:
+                time.sleep(RETRY_S)
+            except UnbrokenError as error:
+                self._error = error
+
+    def check_error(self) -> None:
+        """Raises what ended the thread."""
+        if self._error is not None:
+            raise self._error
+
+
+def _table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for column in rows[0] if rows else ():
+        table.add_column(column.replace("_", " "))
+    for row in rows:
+        table.add_row(*("" if value is None else str(value) for value in row.values()))
+    return table

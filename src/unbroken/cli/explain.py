@@ -1,0 +1,125 @@
+"""`unbroken explain`: what a query is, as Spark sees it, before anything runs."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from unbroken import schemas
+from unbroken.cli import arguments
+from unbroken.cli.load import load
+from unbroken.errors import UnbrokenError
+from unbroken.query import Query, Source
+
+
+def register(commands: Any) -> None:
+    """Adds the command to the parser."""
+    parser = arguments.add_command(
+        commands, "explain", run, "show the graph of a query as Spark sees it, without running it",
+        "  unbroken explain intrusion.py\n  unbroken explain intrusion.py --json",
+    )  # fmt: skip
+    parser.add_argument("file", type=Path, metavar="FILE.py", help="a Python file with one query")
+    arguments.add_json(parser, "the graph as one JSON object")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Prints the graph."""
+    graph = explain(load(given.file))
+    print(json.dumps(graph) if given.json else words(graph))
+    return 0
+
+
+def explain(query: Query) -> dict[str, Any]:
+    """Sources, fragments and sinks with what Spark says about them."""
+    # Here and not above: Spark takes a second to import, and no other command needs it.
+    from unbroken.engine.plan import analyze_all
+    from unbroken.engine.session import session
+    from unbroken.engine.source import EpochSource
+
+    streams = query.check()
+    with tempfile.TemporaryDirectory(prefix="unbroken-") as scratch, _quiet():
+        spark = session(
+            f"explain {query.name}", master="local[1]", scratch=Path(scratch), memory="512m"
+        )
+        try:
+            spark.dataSource.register(EpochSource)
+            plans = analyze_all(spark, query)
+        finally:
+            spark.stop()
+    made: dict[str, Any] = {
+        "query": query.name, "epoch_s": query.epoch_s, "sources": {}, "fragments": {},
+        "sinks": query.sinks,
+    }  # fmt: skip
+    for stream in streams:
+        if isinstance(stream, Source):
+            made["sources"][stream.name] = {
+                "schema": schemas.to_ddl(stream.schema), "event_time": stream.event_time,
+                "where": stream.where,
+            }  # fmt: skip
+            continue
+        plan = plans[stream.name]
+        made["fragments"][stream.name] = {
+            "about": stream.about, "inputs": list(stream.inputs),
+            "output_mode": stream.output_mode, "schema": schemas.to_ddl(plan.schema),
+            "stateful": list(plan.stateful), "watermarks": [w.text for w in plan.watermarks],
+            "event_time": plan.event_time, "fingerprint": plan.fingerprint, "where": stream.where,
+        }  # fmt: skip
+    return made
+
+
+def words(graph: dict[str, Any]) -> str:
+    """The graph for people."""
+    every = "closed by producers" if graph["epoch_s"] is None else f"every {graph['epoch_s']:g} s"
+    lines = [f"query {graph['query']}: epochs {every}"]
+    for name, source in graph["sources"].items():
+        time = f", event time {source['event_time']}" if source["event_time"] else ""
+        lines += [
+            "",
+            f"source {name}{time}  ({source['where']})",
+            f"  rows      {source['schema']}",
+        ]
+    for name, fragment in graph["fragments"].items():
+        lines += ["", f"fragment {name}  ({fragment['where']})"]
+        lines += [f"  about     {fragment['about']}"] if fragment["about"] else []
+        lines += [
+            f"  reads     {', '.join(fragment['inputs'])}",
+            f"  writes    {fragment['schema']}  ({fragment['output_mode']} mode)",
+        ]
+        lines += [f"  state     {text}" for text in fragment["stateful"] or ["none"]]
+        lines += [f"  watermark {text}" for text in fragment["watermarks"]]
+    lines += ["", *(f"sink {name}" for name in graph["sinks"])]
+    return "\n".join(lines)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """What the JVM writes to stderr goes to a file, and is shown only if it could not start."""
+    with tempfile.TemporaryFile() as log:
+        sys.stderr.flush()
+        kept = os.dup(2)
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        except UnbrokenError:
+            raise  # Says all there is to say.
+        except Exception as error:
+            raise UnbrokenError(
+                f"Spark could not read the query: {type(error).__name__}: {error}", hint=_tail(log)
+            ) from error
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def _tail(log: IO[bytes], lines_max: int = 15) -> str:
+    log.seek(0)
+    lines = log.read().decode(errors="replace").splitlines()
+    return "its last words:\n    " + "\n    ".join(lines[-lines_max:])

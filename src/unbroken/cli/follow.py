@@ -1,0 +1,88 @@
+"""`unbroken follow`: the epochs of a stream as they come."""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+from itertools import islice
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from unbroken.cli import arguments
+from unbroken.client.cluster import connect
+from unbroken.epochs import Epoch
+
+#: Rows of one epoch that people are shown; --json has them all.
+ROWS_SHOWN_MAX = 50
+
+
+def register(commands: Any) -> None:
+    """Adds the command to the parser."""
+    parser = arguments.add_command(
+        commands, "follow", run, "print the epochs of a stream as they come",
+        "  unbroken follow alerts\n"
+        "  unbroken follow alerts --start 100 --count 10 --json\n"
+        "  unbroken follow alerts --at grpc://127.0.0.1:4716",
+    )  # fmt: skip
+    parser.add_argument("stream", metavar="STREAM", help="a source, or a fragment's output")
+    arguments.add_at(parser)
+    parser.add_argument("--start", type=int, metavar="N",
+                        help="the first epoch (default: the oldest that is kept)")  # fmt: skip
+    parser.add_argument("--count", type=arguments.positive, metavar="N",
+                        help="end after N epochs (default: never)")  # fmt: skip
+    arguments.add_json(
+        parser,
+        "a JSON object per epoch: epoch, kind, rows, digest, event_us_min, event_us_max, data",
+    )
+
+
+def run(given: argparse.Namespace) -> int:
+    """Prints epochs until `--count` or Ctrl-C."""
+    console = Console(highlight=False)
+    epochs = connect(given.at).follow(given.stream, given.start)
+    for epoch in islice(epochs, given.count):
+        if given.json:
+            print(as_json(epoch), flush=True)
+        else:
+            _print(console, epoch)
+    return 0
+
+
+def as_json(epoch: Epoch) -> str:
+    """An epoch in one line.
+
+    >>> import pyarrow as pa
+    >>> json.loads(as_json(Epoch.of("clicks", 3, pa.table({"n": [1]}))))["data"]
+    [{'n': 1}]
+    """
+    header = epoch.header
+    return json.dumps(
+        {
+            "epoch": header.number, "kind": header.kind, "rows": header.rows,
+            "digest": header.digest, "event_us_min": header.event_us_min,
+            "event_us_max": header.event_us_max, "data": epoch.table.to_pylist(),
+        },
+        default=_plain,
+    )  # fmt: skip
+
+
+def _plain(value: object) -> str:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+def _print(console: Console, epoch: Epoch) -> None:
+    rows = "1 row" if epoch.rows == 1 else f"{epoch.rows:,} rows"
+    console.print(f"[bold]epoch {epoch.number}[/bold]  {epoch.kind}  {rows}")
+    if not epoch.rows:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in epoch.table.column_names:
+        table.add_column(name)
+    for row in epoch.table.slice(0, ROWS_SHOWN_MAX).to_pylist():
+        table.add_row(*("" if value is None else str(value) for value in row.values()))
+    console.print(table, markup=False)
+    if epoch.rows > ROWS_SHOWN_MAX:
+        console.print(f"… {epoch.rows - ROWS_SHOWN_MAX:,} more; --json prints all")
