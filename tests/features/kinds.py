@@ -1,4 +1,4 @@
-"""One query with a fragment of every kind that keeps state in another way, and epochs to feed it."""
+"""A fragment of every kind that keeps state in another way, and epochs to feed them."""
 
 from __future__ import annotations
 
@@ -137,7 +137,11 @@ def epochs(count: int, seed: int = 7) -> dict[str, list[list[dict[str, Any]]]]:
 
         def row(base: dt.datetime = base) -> dict[str, Any]:
             late = random.choice([0, 0, 0, 0, 18])
-            at = base + dt.timedelta(milliseconds=random.randrange(4000)) - dt.timedelta(seconds=late)
+            at = (
+                base
+                + dt.timedelta(milliseconds=random.randrange(4000))
+                - dt.timedelta(seconds=late)
+            )
             return {"ts": at, "k": random.randrange(4)}
 
         on_left = 0 if n % 5 == 3 else 12

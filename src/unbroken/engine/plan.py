@@ -57,6 +57,8 @@ class Plan:
     watermarks: tuple[Watermark, ...]
     event_time: str | None
     fingerprint: str
+    #: What its sources were told: the door, the replica's term, who reads.
+    options: Mapping[str, str]
 
 
 def analyze(
@@ -107,6 +109,7 @@ def analyze(
         watermarks=tuple(_watermarks(nodes)),
         event_time=_event_time(schema, frame),
         fingerprint=_fingerprint(spark, fragment, inputs, nodes),
+        options=dict(options or {}),
     )
 
 

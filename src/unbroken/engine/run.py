@@ -2,7 +2,6 @@
 
     gate ─▶ source (blocks) ─▶ the user's plan ─▶ row hashes ─▶ foreachBatch ─▶ seal
 
-* The user's DataFrame is evaluated exactly once per epoch: one `toArrow`.
 * Spark adds a 64-bit hash to every row.  Rows are sealed in the order of their hashes, so that
   replicas write them in one order (scenario 22), and the digest is taken over the hashes.
 * A batch must go from one epoch to the next on every input, read back from the offset log that
@@ -23,24 +22,38 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from unbroken.checkpoints.fork import Start
+from unbroken.engine import output
 from unbroken.engine.plan import Plan
+from unbroken.engine.source import READ_BY_PLANNER
 from unbroken.epochs import digest_of_hashes
 from unbroken.errors import FragmentFailed, MisalignedBatch
 
 HASH = "__unbroken_hash"
 #: Takes the rows of an epoch in canonical order, and their digest.
 Seal = Callable[[int, pa.Table, str], None]
+#: Gives the tables that executors pushed for an epoch.
+TakeParts = Callable[[int, output.Parts], list[pa.Table]]
 
 
 class Run:
     """A running fragment."""
 
-    def __init__(self, name: str, plan: Plan, output_mode: str, start: Start, seal: Seal) -> None:
+    def __init__(
+        self,
+        name: str,
+        plan: Plan,
+        output_mode: str,
+        start: Start,
+        seal: Seal,
+        take_parts: TakeParts,
+    ) -> None:
         self._name = name
         self._plan = plan
+        self._take_parts = take_parts
         self._checkpoint = start.checkpoint
         self._seal = seal
         self._epoch = start.epoch
@@ -121,12 +134,20 @@ class Run:
                 f"fragment {self._name!r}: batch {batch} is epoch {epoch}, after {self._epoch}",
                 hint="start the fragment again: it goes on from its last committed epoch",
             )
-        table = frame.toArrow()
+        table = self._rows(frame, epoch)
         hashes = table.column(HASH).to_numpy()
         order = np.argsort(hashes, kind="stable")
         rows = table.drop_columns([HASH]).take(pa.array(order)).combine_chunks()
         self._seal(epoch, rows.cast(self._plan.schema), digest_of_hashes(hashes[order]))
         self._epoch = epoch
+
+    def _rows(self, frame: DataFrame, epoch: int) -> pa.Table:
+        options = self._plan.options
+        if options["reader"] == READ_BY_PLANNER:
+            return output.collect(frame)
+        parts = self._take_parts(epoch, output.push(frame, epoch, options))
+        empty = to_arrow_schema(frame.schema, timezone="UTC").empty_table()
+        return pa.concat_tables([empty, *parts])
 
     def failure(self) -> FragmentFailed | None:
         """Why the query stopped, if it did."""

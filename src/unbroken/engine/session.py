@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -47,6 +48,16 @@ CHEAP = {
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
     "spark.shuffle.compress": "false",
+    "spark.broadcast.compress": "false",
+    # Rows of a simple source are put into Spark's block store one by one; Java's serializer took
+    # a tenth of an epoch for that.
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    "spark.kryoserializer.buffer.max": "1g",
+    # Every batch describes its plans for a UI that nobody opens.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "256",
+    "spark.sql.debug.maxToStringFields": "3",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -98,13 +109,19 @@ def session(
     builder = builder.config(
         "spark.driver.extraJavaOptions",
         # A small heap of a long-lived process: return what is not used, and don't take all cores.
-        "-XX:+UseSerialGC -Duser.timezone=UTC -Xss4m",
+        "-XX:+UseSerialGC -Duser.timezone=UTC -Xss4m "
+        # Hadoop starts a chmod for every file that it creates.
+        "-Djdk.lang.Process.launchMechanism=VFORK",
     )
     if master.startswith("local"):
         builder = builder.config("spark.driver.host", "127.0.0.1")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
+    # Half of those files are checksums of Hadoop's; nothing of ours reads them.
+    jvm: Any = spark._jvm
+    files = jvm.org.apache.hadoop.fs.FileSystem
+    files.getLocal(spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
     return spark
 
 
@@ -137,3 +154,10 @@ def check_java() -> int:
     if version is None or version < 17:
         raise JavaMissing(f"Spark needs Java 17 or 21: {java} is Java {version}", hint=hint)
     return version
+
+
+if __name__ == "__main__":  # make says what is missing before it starts anything
+    try:
+        print(f"Java {check_java()}: fine")
+    except JavaMissing as missing:
+        sys.exit(f"error: {missing}")

@@ -34,6 +34,7 @@ from unbroken.errors import MisalignedBatch
 from unbroken.streams.flight import Peer
 
 FORMAT = "unbroken"
+READ_BY_PLANNER, READ_BY_EXECUTORS = "planner", "executors"
 #: An epoch is cut into slices of this many rows for the executors of a cluster.
 SLICE_ROWS = 200_000
 
@@ -48,7 +49,7 @@ class EpochSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Spark's name for the reader whose rows are read by executors."""
-        if self.options["reader"] != "executors":
+        if self.options["reader"] == READ_BY_PLANNER:
             return super().streamReader(schema)  # Not implemented: Spark takes the simple one.
         return ExecutorReader(self.options)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from unbroken.engine import plan as plans
 from unbroken.engine.session import session
-from unbroken.engine.source import EpochSource
+from unbroken.engine.source import READ_BY_EXECUTORS, READ_BY_PLANNER, EpochSource
 from unbroken.errors import UnbrokenError, Unreachable
 from unbroken.node import setup
 from unbroken.node.book import BookReader
@@ -50,6 +50,7 @@ class Node:
         self._state = "starting Spark"
         self.door.on_get("gate", self._gate)
         self.door.on_get("slice", self._slice)
+        self.door.on_put("part", self._part)
 
     def start(self) -> None:
         """Starts Spark and this node's replicas; returns when they wait for epochs."""
@@ -90,7 +91,8 @@ class Node:
         self, spark: Any, fragment: Fragment, schemas: dict[str, Any]
     ) -> Callable[[int], plans.Plan]:
         """The plan as it will run: its sources know this door and the replica's term."""
-        reader = "planner" if self._setup.master.startswith("local") else "executors"
+        local = self._setup.master.startswith("local")
+        reader = READ_BY_PLANNER if local else READ_BY_EXECUTORS
 
         def for_term(term: int) -> plans.Plan:
             replica = self._replicas[fragment.name]
@@ -112,6 +114,12 @@ class Node:
         return self._replicas[command["fragment"]].slice(
             command["input"], int(command["number"]), int(command["index"]),
             int(command["count"]), int(command["term"]),
+        )  # fmt: skip
+
+    def _part(self, command: Command, table: Any) -> None:
+        self._replicas[command["fragment"]].put_part(
+            int(command["epoch"]), int(command["part"]), int(command["attempt"]), table,
+            int(command["term"]),
         )  # fmt: skip
 
     def loop(self) -> None:

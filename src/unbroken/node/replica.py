@@ -54,6 +54,7 @@ class Replica:
         self._log_bytes_max = log_bytes_max
         self._changed = threading.Condition()
         self._buffers: dict[str, dict[int, Epoch]] = {name: {} for name in fragment.inputs}
+        self._parts: dict[tuple[int, int, int], pa.Table] = {}
         self._run: Run | None = None
         self._gate: Gate | None = None
         self._followers: list[Follower] = []
@@ -93,7 +94,10 @@ class Replica:
             threading.Thread(
                 target=self._fill, args=(name, follower), daemon=True, name=f"fill-{name}"
             ).start()
-        run = Run(self.fragment.name, self._plan, self.fragment.output_mode, began, self._seal)
+        run = Run(
+            self.fragment.name, self._plan, self.fragment.output_mode, began, self._seal,
+            self._take_parts,
+        )  # fmt: skip
         with self._changed:
             self._run = run
             self._changed.notify_all()
@@ -197,6 +201,19 @@ class Replica:
             table = self._buffers[stream][number].table
         first, after = (table.num_rows * i // count for i in (index, index + 1))
         return table.slice(first, after - first)
+
+    def put_part(self, epoch: int, part: int, attempt: int, table: pa.Table, term: int) -> None:
+        """An executor pushes a part of the epoch that Spark works on."""
+        self._check_term(term)
+        with self._changed:
+            self._parts[epoch, part, attempt] = table
+
+    def _take_parts(self, epoch: int, counted: list[tuple[int, int]]) -> list[pa.Table]:
+        """The parts that count; what other attempts pushed is forgotten."""
+        with self._changed:
+            taken = [self._parts[epoch, part, attempt] for part, attempt in counted]
+            self._parts.clear()
+            return taken
 
     def _check_term(self, term: int) -> None:
         if term != self.term:

@@ -1,0 +1,41 @@
+# Two commands do everything: `make demo` and `make test`.  Both build .venv from the lock file.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: env demo test check bench lock clean
+
+env: .venv/ready
+
+.venv/ready: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: Python 3.11 or newer is needed, $(PYTHON) is older"; \
+	  echo "  → install one (Debian, Ubuntu: apt-get install python3.11-venv) and call make PYTHON=python3.11"; \
+	  exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: env
+	@$(BIN)/python -m unbroken.engine.session
+	$(BIN)/unbroken demo intrusion
+
+check: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: env check
+	@$(BIN)/python -m unbroken.engine.session
+	$(BIN)/python -m pytest -q --durations=15
+
+bench: env
+	$(BIN)/python bench/overhead.py
+	$(BIN)/python bench/soak.py
+
+lock:
+	uv pip compile pyproject.toml --extra dev --generate-hashes --universal --python-version 3.11 \
+	  --quiet --no-header -o requirements.lock
+
+clean:
+	rm -rf .venv build src/*.egg-info
