@@ -87,7 +87,11 @@ class SourceLog:
         self._open_bytes = 0
         #: Sealed epochs whose files are not known to be on disk yet, and their journals.
         self._unsynced: list[tuple[Journal | None, Path]] = []
-        self._open()
+        try:
+            self._open()
+        except BaseException:
+            self._close_journal()
+            raise
 
     def _open(self) -> None:
         """Finds everything again after a restart."""
@@ -239,8 +243,7 @@ class SourceLog:
                 sealed_us=time.time_ns() // 1000,
             )  # fmt: skip
             self.log.append(epoch)
-            if self._journal is not None:
-                self._journal.close()  # An outage is sealed in one go: thousands of open files.
+            self._close_journal()  # An outage is sealed in one go: thousands of open files.
             self._unsynced.append((self._journal, self.log.path(epoch.number)))
             # From here on the epoch is sealed: no failure may leave its rows in the next one.
             self._journal, self._rows, self._open_bytes = None, [], 0
@@ -279,6 +282,9 @@ class SourceLog:
     def close(self) -> None:
         """Ends the use of the folder; everything taken stays in it."""
         self.sync()
+        self._close_journal()
+
+    def _close_journal(self) -> None:
         if self._journal is not None:
             self._journal.close()
 
