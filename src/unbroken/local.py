@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -25,15 +26,19 @@ from pathlib import Path
 from types import TracebackType
 
 from unbroken.client.cluster import Cluster
-from unbroken.errors import BY_NAME, DefinitionError, UnbrokenError, Unreachable
+from unbroken.errors import BY_NAME, DefinitionError, PortInUse, UnbrokenError, Unreachable
 from unbroken.node import setup
 from unbroken.node.process import Tree
 from unbroken.query import Query
 
 READY_S_MAX = 300.0
 WATCH_S = 0.2
-#: A process that dies this often is not started again: something is wrong that a start won't mend.
+#: A process that dies more often than this within `RESTARTS_S` is not started again: something is
+#: wrong that a start won't mend.
 RESTARTS_MAX = 5
+RESTARTS_S = 300.0
+#: How long to wait for the processes of an earlier cluster in the same folder to end.
+LOCK_S_MAX = 15.0
 KEEPER = "keeper"
 
 
@@ -43,6 +48,9 @@ class LocalCluster(Cluster):
     `folder` keeps everything (logs, checkpoints): a later cluster in the same folder goes on where
     this one stopped.  Without it a temporary folder is used and removed at the end.
     """
+
+    #: What runs as a node; a test puts a node there that dies when it is told to.
+    _node_module = "unbroken.node.loop"
 
     def __init__(
         self,
@@ -61,10 +69,10 @@ class LocalCluster(Cluster):
         query.check()
         if nodes < 1:
             raise DefinitionError(f"a cluster of {nodes} nodes", hint="at least one node")
+        self._host, self._port = host, _free_port(host, port)
         self._temporary = folder is None
         self.folder = Path(folder or tempfile.mkdtemp(prefix="unbroken-")).absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._host, self._port = host, port or _free_port(host)
         self.nodes = [f"node-{i + 1}" for i in range(nodes)]
         fragments = [s.name for s in query.check() if s.name in query.fragments]
         self._setup = setup.Setup(
@@ -80,8 +88,9 @@ class LocalCluster(Cluster):
         self._query = query
         self._trees: dict[str, Tree] = {}
         self._down: set[str] = set()
-        self._restarts: dict[str, int] = {}
+        self._restarts: dict[str, list[float]] = {}
         self._lock = threading.RLock()
+        self._lock_file: int | None = None
         self._closed = threading.Event()
         super().__init__(self._setup.entry)
 
@@ -108,11 +117,30 @@ class LocalCluster(Cluster):
 
     def begin(self) -> None:
         """Starts all processes without waiting."""
+        self._lock_folder()
         setup.save(self.folder, self._query, self._setup)
         with self._lock:
             for name in (KEEPER, *self.nodes):
                 self._spawn(name)
         threading.Thread(target=self._watch, daemon=True, name="watch").start()
+
+    def _lock_folder(self) -> None:
+        """One cluster per folder.  The processes of a cluster share its lock, so it is free only
+        when all of them are gone, also after their parent was killed."""
+        handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+        self._lock_file = handle
+        deadline = time.monotonic() + LOCK_S_MAX
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise UnbrokenError(
+                        f"another cluster runs in {self.folder}",
+                        hint="end it, or choose another folder",
+                    ) from None
+                time.sleep(WATCH_S / 2)
 
     def _spawn(self, name: str) -> None:
         arguments = ["--folder", str(self.folder)]
@@ -120,9 +148,10 @@ class LocalCluster(Cluster):
             module = "unbroken.node.keeper"
             arguments += ["--host", self._host, "--port", str(self._port)]
         else:
-            module = "unbroken.node.loop"
+            module = self._node_module
             arguments += ["--name", name]
-        self._trees[name] = Tree(module, arguments, self.folder / f"{name}.log")
+        log = self.folder / f"{name}.log"
+        self._trees[name] = Tree(module, arguments, log, share=self._lock_file)
 
     def wait_ready(self, timeout_s: float = READY_S_MAX) -> None:
         """Waits until every node runs its fragments, or says why one does not."""
@@ -160,8 +189,10 @@ class LocalCluster(Cluster):
                     if tree.alive or name in self._down or gave_up or self._closed.is_set():
                         continue
                     tree.kill()  # Its JVM may have outlived it.
-                    self._restarts[name] = self._restarts.get(name, 0) + 1
-                    if self._restarts[name] > RESTARTS_MAX:
+                    now_s = time.monotonic()
+                    recent = [t for t in self._restarts.get(name, []) if t > now_s - RESTARTS_S]
+                    self._restarts[name] = [*recent, now_s]
+                    if len(recent) >= RESTARTS_MAX:
                         self._down.add(name)
                     else:
                         self._spawn(name)
@@ -207,12 +238,23 @@ class LocalCluster(Cluster):
         with self._lock:
             for tree in self._trees.values():
                 tree.kill()
+            if self._lock_file is not None:
+                os.close(self._lock_file)
+                self._lock_file = None
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _free_port(host: str) -> int:
+def _free_port(host: str, port: int) -> int:
+    """`port` if nobody listens there; any free one for 0."""
     with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise PortInUse(
+                f"cannot listen at {host}:{port}: {error.strerror}",
+                hint="end the process that listens there, or choose another port with --port",
+            ) from error
+        found: int = probe.getsockname()[1]
+        return found
