@@ -60,7 +60,7 @@ def test_nobody_there_is_known_at_once():
     """A refused connection is proof of death: tens of milliseconds, not a timeout."""
     with Peer(f"grpc://127.0.0.1:{free_port()}") as peer:
         began_s = time.monotonic()
-        with pytest.raises(Unreachable, match="no answer from grpc://127.0.0.1:.* to 'status'"):
+        with pytest.raises(Unreachable, match=r"no answer from grpc://127.0.0.1:.* to 'status'"):
             peer.act({"do": "status"}, timeout_s=20.0)
         assert time.monotonic() - began_s < 5.0
 
@@ -91,8 +91,8 @@ def test_every_call_has_a_deadline(door: Door, peer: Peer, way: str):
     door.on_put("freeze", lambda command, table: frozen.wait(30))
     began_s = time.monotonic()
     try:
+        arguments = (pa.table({"n": [1]}),) if way == "put" else ()
         with pytest.raises(Unreachable):
-            arguments = (pa.table({"n": [1]}),) if way == "put" else ()
             getattr(peer, way)({"do": "freeze"}, *arguments, timeout_s=0.3)
         assert 0.25 < time.monotonic() - began_s < 10
     finally:
@@ -159,20 +159,23 @@ def test_a_door_that_is_not_ready_turns_callers_away_as_if_nobody_were_there():
 @pytest.mark.parametrize("way", ["act", "get", "put"])
 def test_malformed_commands_are_refused_and_the_door_stays_open(door: Door, body: bytes, way: str):
     """Whatever a stranger sends: an error with a reason for him, nothing for the others."""
+
+    def put(client: raw.FlightClient) -> None:
+        descriptor = raw.FlightDescriptor.for_command(body)
+        writer, reader = client.do_put(descriptor, pa.schema([("n", pa.int64())]))
+        try:
+            writer.done_writing()
+            reader.read()
+        finally:
+            writer.close()
+
+    say = {
+        "act": lambda client: list(client.do_action(raw.Action("echo", body))),
+        "get": lambda client: client.do_get(raw.Ticket(body)).read_all(),
+        "put": put,
+    }[way]
     with raw.FlightClient(door.address) as client, pytest.raises(raw.FlightError) as caught:
-        if way == "act":
-            list(client.do_action(raw.Action("echo", body)))
-        elif way == "get":
-            client.do_get(raw.Ticket(body)).read_all()
-        else:
-            writer, reader = client.do_put(
-                raw.FlightDescriptor.for_command(body), pa.schema([("n", pa.int64())])
-            )
-            try:
-                writer.done_writing()
-                reader.read()
-            finally:
-                writer.close()
+        say(client)
     kind, what, _ = json.loads(caught.value.extra_info)
     assert kind == "UnbrokenError"
     assert what.startswith(("malformed command", "this door does not know", "failed inside"))

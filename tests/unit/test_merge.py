@@ -58,7 +58,7 @@ def test_two_contents_under_one_number_are_a_divergence(taken: bool):
     merge.announced("r1", headers(0, 0))
     if taken:
         merge.taken(0)
-    with pytest.raises(DivergenceError, match="digest other .* at r2, and d0 "):
+    with pytest.raises(DivergenceError, match=r"digest other .* at r2, and d0 "):
         merge.announced("r2", [Header("s", 0, digest="other")])
 
 

@@ -65,20 +65,25 @@ def test_a_send_that_is_repeated_is_a_no_op(tmp_path: Path):
     assert sealed(source) == [[1, 2], []]
 
 
-CRASHES: dict[str, Callable[[Path, SourceLog], None]] = {
-    "after the journal has the rows": lambda folder, source: None,
-    "after the epoch is sealed": lambda folder, source: source.seal() and None,
-    "after the sync, before the journals go": lambda folder, source: keep_journals(folder, source),
-    "after the journals went": lambda folder, source: (source.seal(), source.sync()) and None,
-}
-
-
-def keep_journals(folder: Path, source: SourceLog) -> None:
+def die_before_the_journals_go(source: SourceLog, folder: Path) -> None:
     source.seal()
     kept = {path: path.read_bytes() for path in folder.glob("*.journal")}
     source.sync()
     for path, data in kept.items():
         path.write_bytes(data)
+
+
+def die_after_all(source: SourceLog, folder: Path) -> None:
+    source.seal()
+    source.sync()
+
+
+CRASHES: dict[str, Callable[[SourceLog, Path], object]] = {
+    "after the journal has the rows": lambda source, folder: None,
+    "after the epoch is sealed": lambda source, folder: source.seal(),
+    "after the sync, before the journals go": die_before_the_journals_go,
+    "after the journals went": die_after_all,
+}
 
 
 @pytest.mark.parametrize("moment", CRASHES)
@@ -89,7 +94,7 @@ def test_rows_are_there_once_wherever_the_process_was_killed(tmp_path: Path, mom
     source.seal()
     source.sync()
     send(source, 1, 2, 3)
-    CRASHES[moment](tmp_path, source)
+    CRASHES[moment](source, tmp_path)
     again = opened(tmp_path)
     assert again.sequence("p") == 1
     assert send(again, 1, 2, 3).repeated
@@ -147,9 +152,10 @@ def test_a_recovery_that_is_killed_itself_can_be_done_again(tmp_path: Path, monk
             done.append(path)
             unlink(path, missing_ok)
 
-        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        with monkeypatch.context() as patched:
             patched.setattr(Path, "unlink", die)
-            opened(folder)
+            with pytest.raises(KeyboardInterrupt):
+                opened(folder)
         assert sealed(opened(folder)) == [[0], [1], [2], [3]]
 
 
@@ -223,9 +229,10 @@ def test_a_sync_that_failed_is_done_again_and_keeps_its_journals(tmp_path: Path,
     def broken(handle: int) -> None:
         raise OSError(5, "Input/output error")
 
-    with monkeypatch.context() as patched, pytest.raises(DiskError, match="Input/output error"):
+    with monkeypatch.context() as patched:
         patched.setattr(source_log.os, "fsync", broken)
-        source.sync()
+        with pytest.raises(DiskError, match="Input/output error"):
+            source.sync()
     assert (tmp_path / "open-000000000000.journal").exists()
     source.sync()
     assert not (tmp_path / "open-000000000000.journal").exists()
@@ -293,7 +300,7 @@ def test_a_source_does_not_change_its_schema_behind_its_rows(tmp_path: Path):
     send(source, 0, 1)
     other = pa.schema([("n", pa.string())])
     for _ in range(2):
-        with pytest.raises(DefinitionError, match="rows of another schema .* ts TIMESTAMP, n BIG"):
+        with pytest.raises(DefinitionError, match=r"rows of another schema .* ts TIMESTAMP, n BIG"):
             SourceLog(tmp_path, "s", other)
         source.seal()
         source.sync()
