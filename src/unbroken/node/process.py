@@ -30,7 +30,9 @@ KILL_S_MAX = 10.0
 class Tree:
     """A process and all that it started."""
 
-    def __init__(self, module: str, arguments: Sequence[str], log: Path) -> None:
+    def __init__(
+        self, module: str, arguments: Sequence[str], log: Path, *, share: int | None = None
+    ) -> None:
         self.mark = uuid.uuid4().hex
         environment = {**os.environ, MARK: self.mark, "PYTHONUNBUFFERED": "1"}
         # A child finds what its parent can import.
@@ -39,7 +41,7 @@ class Tree:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 stdin=subprocess.PIPE, stdout=output, stderr=output,
-                start_new_session=True, env=environment,
+                start_new_session=True, env=environment, pass_fds=() if share is None else (share,),
             )  # fmt: skip
 
     @property
