@@ -61,10 +61,14 @@ class RunFolder:
                 f"another run works in {self.path}",
                 hint="end it first, or give this one a folder of its own: --dir DIR",
             ) from None
-        _wait_until_left(self.path)
-        note = self.path / NOTE
-        self.note = json.loads(note.read_bytes()) if note.exists() else {}
-        self._check()
+        try:
+            _wait_until_left(self.path)
+            note = self.path / NOTE
+            self.note = json.loads(note.read_bytes()) if note.exists() else {}
+            self._check()
+        except BaseException:
+            self._lock.close()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
