@@ -1,4 +1,4 @@
-"""What an epoch costs: Unbroken, plain Structured Streaming, and our tuned session alone, side by side.
+"""What an epoch costs: Unbroken, plain Structured Streaming and our tuned session, side by side.
 
     .venv/bin/python bench/overhead.py [--quick] [--workloads keyed,windowed,stateless]
 

@@ -3,8 +3,8 @@
     plain   Spark's defaults, a Parquet file source with one file per batch, foreachBatch out
     tuned   our session settings and a simple Python source, but no log, transport or gate
 
-Reads nothing; prints `ready`, then `done EPOCH MONOTONIC_SECONDS ROWS` for each epoch whose rows are
-in the hands of foreachBatch as an Arrow table, as a client of ours would have them.
+Reads nothing; prints `ready`, then `done EPOCH MONOTONIC_SECONDS ROWS` for each epoch whose rows
+are in the hands of foreachBatch as an Arrow table, as a client of ours would have them.
 """
 
 from __future__ import annotations

@@ -156,8 +156,8 @@ def _watermarks(nodes: list[Any]) -> Iterator[Watermark]:
             node_id = node.nodeId().toString()
             if node_id not in seen:  # A self-join meets one operator twice.
                 seen.add(node_id)
-                text = node.simpleString(8).replace(node_id, "").removeprefix("EventTimeWatermark")
-                yield Watermark(node_id, _tidy(text).lstrip(" ,~"))
+                text = _tidy(node.simpleString(8)).removeprefix("EventTimeWatermark")
+                yield Watermark(node_id, text.lstrip(" ,"))
 
 
 def _event_time(schema: pa.Schema, frame: DataFrame) -> str | None:

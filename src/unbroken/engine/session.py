@@ -56,7 +56,6 @@ CHEAP = {
     # Every batch describes its plans for a UI that nobody opens.
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "256",
-    "spark.sql.debug.maxToStringFields": "3",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
