@@ -1,0 +1,230 @@
+"""Following a stream: bodies that fail, replicas that are damaged, consumers that are slow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from unbroken.epochs import Epoch
+from unbroken.errors import DiskError, DivergenceError, EpochGone, UnbrokenError, Unreachable
+from unbroken.streams import follow, serve
+from unbroken.streams.flight import Door
+from unbroken.streams.follow import Follower
+from unbroken.streams.log import EpochLog
+from unbroken.streams.serve import Served, StreamDoor
+
+
+@pytest.fixture(autouse=True)
+def _short_polls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve, "POLL_S", 0.05)
+
+
+class Replica:
+    """A log at a door of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.door, self.log = Door(), EpochLog(folder, "s")
+        self.bodies_asked = self.headers_asked = 0
+        streams = StreamDoor(self.door)
+        streams.streams["s"] = Served(self.log, [], keep=600)
+        self._count("_get", "epoch")
+        self._count("_act", "headers")
+
+    def _count(self, kind: str, name: str) -> None:
+        handlers = getattr(self.door, kind)
+        handler = handlers[name]
+
+        def counted(command):
+            self.bodies_asked += name == "epoch"
+            self.headers_asked += name == "headers"
+            return handler(command)
+
+        handlers[name] = counted
+
+    def append(self, first: int, last: int) -> None:
+        for number in range(first, last + 1):
+            self.log.append(Epoch.of("s", number, pa.table({"n": [number]})))
+
+
+Make = Callable[[], Replica]
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> Iterator[Make]:
+    made: list[Replica] = []
+
+    def make() -> Replica:
+        made.append(Replica(tmp_path / f"r{len(made) + 1}"))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.door.close()
+
+
+def take(follower: Follower, count: int) -> list[int]:
+    epochs = [follower.take(30.0) for _ in range(count)]
+    assert None not in epochs
+    return [epoch.table["n"][0].as_py() for epoch in epochs]
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def test_a_body_that_did_not_come_is_asked_for_again(replica: Make):
+    """The only replica answers for headers all the time, but one body is lost on its way.
+
+    Without the rule nobody would announce that epoch again, and the consumer would wait for ever.
+    """
+    one = replica()
+    one.append(0, 2)
+    serve_body, losses = one.door._get["epoch"], [1, 1]
+
+    def lossy(command):
+        if command["number"] == 1 and losses:
+            losses.pop()
+            raise Unreachable("lost on its way")
+        return serve_body(command)
+
+    one.door._get["epoch"] = lossy
+    follower = Follower("s", 0, lambda: {"r1": one.door.address})
+    try:
+        assert take(follower, 3) == [0, 1, 2]
+    finally:
+        follower.close()
+
+
+@pytest.mark.parametrize("trouble", ["damaged", "trimmed"])
+def test_what_one_replica_cannot_give_another_one_does(replica: Make, trouble: str):
+    """Announced by both, damaged or trimmed at the first: the second is asked, nobody hears."""
+    first, second = replica(), replica()
+    for one in (first, second):
+        one.append(0, 5)
+    book = {"r1": first.door.address}
+    follower = Follower("s", 0, lambda: book)
+    try:
+        until(lambda: follower._merge.wanted())
+        book["r2"] = second.door.address
+        follower._watch()
+        until(lambda: len(follower._merge._copies[0].replicas) == 2)
+        if trouble == "damaged":
+            first.log.path(0).write_bytes(b"")
+        else:
+            first.log.trim(3)
+        assert take(follower, 6) == list(range(6))
+    finally:
+        follower.close()
+
+
+@pytest.mark.parametrize(("trouble", "kind"), [("damaged", DiskError), ("trimmed", EpochGone)])
+def test_what_nobody_can_give_is_an_error(replica: Make, trouble: str, kind: type[UnbrokenError]):
+    """Invariant 2: never skipped, never waited for in silence."""
+    one = replica()
+    one.append(0, 5)
+    follower = Follower("s", 0, lambda: {"r1": one.door.address})
+    try:
+        until(lambda: follower._merge.wanted())
+        if trouble == "damaged":
+            one.log.path(0).write_bytes(b"")
+        else:
+            one.log.trim(3)
+        with pytest.raises(kind):
+            take(follower, 1)
+    finally:
+        follower.close()
+
+
+def test_each_body_is_fetched_once_however_many_replicas_there_are(replica: Make):
+    """Later copies are dropped by number: two replicas, six epochs, six bodies."""
+    first, second = replica(), replica()
+    for one in (first, second):
+        one.append(0, 5)
+    follower = Follower("s", 0, lambda: {"r1": first.door.address, "r2": second.door.address})
+    try:
+        assert take(follower, 6) == list(range(6))
+        assert first.bodies_asked + second.bodies_asked == 6
+    finally:
+        follower.close()
+
+
+def test_a_dead_replica_costs_nothing_while_another_lives(replica: Make):
+    """Nothing is detected, nothing is switched: its connection is refused, the other one serves."""
+    first, second = replica(), replica()
+    first.append(0, 2)
+    second.append(0, 5)
+    follower = Follower("s", 0, lambda: {"r1": first.door.address, "r2": second.door.address})
+    try:
+        assert take(follower, 1) == [0]
+        first.door.shutdown()
+        assert take(follower, 5) == [1, 2, 3, 4, 5]
+    finally:
+        follower.close()
+
+
+def test_a_replica_that_comes_back_elsewhere_is_found_in_the_book(replica: Make, tmp_path: Path):
+    """A node that was started again has another port; the consumer goes on where it was."""
+    first = replica()
+    first.append(0, 2)
+    book = {"r1": first.door.address}
+    follower = Follower("s", 0, lambda: book)
+    try:
+        assert take(follower, 2) == [0, 1]
+        first.door.shutdown()
+        moved = Replica(tmp_path / "r1")
+        moved.append(3, 4)
+        book["r1"] = moved.door.address
+        assert take(follower, 3) == [2, 3, 4]
+        moved.door.close()
+    finally:
+        follower.close()
+
+
+def test_headers_are_read_only_so_far_ahead_of_a_slow_consumer(replica: Make, monkeypatch):
+    """Invariant 7: a consumer that is stuck for a day does not collect a day of headers."""
+    monkeypatch.setattr(follow, "AHEAD_EPOCHS_MAX", 10)
+    one = replica()
+    one.append(0, 199)
+    follower = Follower("s", 0, lambda: {"r1": one.door.address})
+    try:
+        until(lambda: len(follower._merge._copies) == 64)  # One page may go beyond the limit.
+        asked = one.headers_asked
+        assert take(follower, 54) == list(range(54))
+        assert one.headers_asked == asked, "not asked while there is enough"
+        assert take(follower, 146) == list(range(54, 200))
+    finally:
+        follower.close()
+
+
+def test_replicas_that_disagree_stop_the_consumer_with_a_reason(replica: Make):
+    """Invariant 1: a divergence is raised where the epochs are taken, not in some thread."""
+    first, second = replica(), replica()
+    first.append(0, 3)
+    second.log.append(Epoch.of("s", 0, pa.table({"n": [77]})))
+    follower = Follower("s", 0, lambda: {"r1": first.door.address, "r2": second.door.address})
+    try:
+        until(lambda: follower._error)
+        with pytest.raises(DivergenceError, match="epoch 0 has digest"):
+            follower.take(30.0)
+    finally:
+        follower.close()
+
+
+def test_headers_of_another_version_are_told(replica: Make):
+    """Half of a cluster was upgraded: an error that says so, not a thread that died."""
+    one = replica()
+    one.door._act["headers"] = lambda command: ['{"stream": "s", "number": 0, "new": 1}']
+    follower = Follower("s", 0, lambda: {"r1": one.door.address})
+    try:
+        with pytest.raises(UnbrokenError, match="what r1 says of 's' cannot be read") as caught:
+            take(follower, 1)
+        assert "one version" in caught.value.hint
+    finally:
+        follower.close()
