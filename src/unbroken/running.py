@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from unbroken.epochs import Epoch
@@ -38,4 +39,8 @@ def run(
                 if number < len(given):
                     producer.send(given[number])
                 producer.close_epoch()
-        return {name: [next(epochs) for _ in range(count)] for name, epochs in results.items()}
+        try:
+            return {name: list(islice(epochs, count)) for name, epochs in results.items()}
+        finally:
+            for epochs in results.values():
+                epochs.close()

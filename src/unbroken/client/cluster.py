@@ -9,7 +9,7 @@ unbroken.errors.Unreachable: no answer from grpc://127.0.0.1:1 to 'status': ...
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 from unbroken.client.producer import Producer
@@ -36,7 +36,7 @@ class Cluster:
 
     def follow(
         self, stream: str, start: int | None = 0, *, consumer: str | None = None
-    ) -> Iterator[Epoch]:
+    ) -> Generator[Epoch]:
         """Epochs of `stream` from `start` on as they come, in order, each once; never ends.
 
         `start=None` begins with the oldest that is kept.  A follower with a `consumer` name is
@@ -49,7 +49,7 @@ class Cluster:
             start = self._book.ask(stream, {"do": "extent"})["first"]
         return self._follow(stream, start or 0, consumer)
 
-    def _follow(self, stream: str, start: int, consumer: str | None) -> Iterator[Epoch]:
+    def _follow(self, stream: str, start: int, consumer: str | None) -> Generator[Epoch]:
         follower = Follower(stream, start, lambda: self._book.replicas(stream))
         try:
             while True:

@@ -6,21 +6,16 @@ before anything starts; what Spark refuses is reported with the line of the user
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from unbroken import schemas
-from unbroken.engine.session import FINGERPRINTED
+from unbroken.engine.fingerprint import fingerprint, tidy
 from unbroken.engine.source import FORMAT
 from unbroken.errors import DefinitionError
 from unbroken.query import Fragment, Query, Source
@@ -102,13 +97,14 @@ def analyze(
         )
     nodes = list(_nodes(frame._jdf.queryExecution().analyzed()))
     _check_supported(fragment, frame)
+    operators = [tidy(node.simpleString(1000)) for node in nodes if not _is_leaf(node)]
     return Plan(
         frame=frame,
         schema=schema,
         stateful=tuple(_stateful(nodes)),
         watermarks=tuple(_watermarks(nodes)),
         event_time=_event_time(schema, frame),
-        fingerprint=_fingerprint(spark, fragment, inputs, nodes),
+        fingerprint=fingerprint(spark, fragment, inputs, operators),
         options=dict(options or {}),
     )
 
@@ -140,13 +136,13 @@ def _stateful(nodes: list[Any]) -> Iterator[str]:
         if not node.isStreaming():
             continue
         if name in STATEFUL:
-            yield f"{STATEFUL[name]}: {_tidy(node.simpleString(8))}"
+            yield f"{STATEFUL[name]}: {tidy(node.simpleString(8))}"
         elif name == "Distinct":
             yield "duplicate removal: distinct"
         elif name == "Join" and all(
             node.children().apply(i).isStreaming() for i in range(node.children().length())
         ):
-            yield f"join of streams: {_tidy(node.simpleString(8))}"
+            yield f"join of streams: {tidy(node.simpleString(8))}"
 
 
 def _watermarks(nodes: list[Any]) -> Iterator[Watermark]:
@@ -156,7 +152,7 @@ def _watermarks(nodes: list[Any]) -> Iterator[Watermark]:
             node_id = node.nodeId().toString()
             if node_id not in seen:  # A self-join meets one operator twice.
                 seen.add(node_id)
-                text = _tidy(node.simpleString(8)).removeprefix("EventTimeWatermark")
+                text = tidy(node.simpleString(8)).removeprefix("EventTimeWatermark")
                 yield Watermark(node_id, text.lstrip(" ,"))
 
 
@@ -186,39 +182,8 @@ def _check_supported(fragment: Fragment, frame: DataFrame) -> None:
         ) from None
 
 
-def _fingerprint(
-    spark: SparkSession, fragment: Fragment, inputs: Mapping[str, pa.Schema], nodes: list[Any]
-) -> str:
-    """Names code and settings: equal for equal ones, whichever process computes it."""
-    parts = [pyspark.__version__, fragment.name, fragment.output_mode, _source(fragment.function)]
-    parts += [f"{key}={spark.conf.get(key)}" for key in FINGERPRINTED]
-    parts += [f"{name}: {schemas.to_ddl(inputs[name])}" for name in fragment.inputs]
-    # Constants and helper functions of the user's module show up in the plan.
-    parts += [_tidy(node.simpleString(1000)) for node in nodes if not _is_leaf(node)]
-    return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
-
-
-def _source(function: Any) -> str:
-    try:
-        return inspect.getsource(function)
-    except (OSError, TypeError):
-        return str(getattr(function, "__code__", function).co_code.hex())
-
-
 def _is_leaf(node: Any) -> bool:
     return bool(node.children().isEmpty())
-
-
-_NUMBERED = re.compile(r"#\d+L?")
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
-_ADDRESS = re.compile(r"@[0-9a-f]+\b|0x[0-9a-f]+")
-
-
-def _tidy(text: str) -> str:
-    """Without what changes from run to run: expression ids, uuids, addresses of objects."""
-    for pattern in (_NUMBERED, _UUID, _ADDRESS):
-        text = pattern.sub("", text)
-    return text.strip().removeprefix("~")
 
 
 def _arrow_schema(frame: DataFrame) -> pa.Schema:

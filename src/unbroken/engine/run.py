@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +34,7 @@ from unbroken.epochs import digest_of_hashes
 from unbroken.errors import FragmentFailed, MisalignedBatch
 
 HASH = "__unbroken_hash"
+_ERROR = re.compile(r"[\w.]+(Error|Exception|Gone|Lost|Batch)\b")
 #: Takes the rows of an epoch in canonical order, and their digest.
 Seal = Callable[[int, pa.Table, str], None]
 #: Gives the tables that executors pushed for an epoch.
@@ -153,10 +155,13 @@ class Run:
         """Why the query stopped, if it did."""
         if self._query.isActive:
             return None
-        error = self._query.exception()
-        text = str(error) if error else "its Spark query stopped without a word"
+        error = self._query._jsq.exception()
+        cause = error.get() if error.isDefined() else None
+        while cause is not None and cause.getCause() is not None:
+            cause = cause.getCause()
+        text = "its Spark query stopped without a word" if cause is None else cause.toString()
         return FragmentFailed(
-            f"fragment {self._name!r} stopped after epoch {self._epoch}: {_root_cause(text)}",
+            f"fragment {self._name!r} stopped after epoch {self._epoch}: {_last_words(text)}",
             hint="mend the fragment and start again: it goes on from its last committed epoch",
         )
 
@@ -183,9 +188,10 @@ def _has_map(kind: DataType) -> bool:
     return isinstance(kind, StructType) and any(_has_map(f.dataType) for f in kind.fields)
 
 
-def _root_cause(text: str) -> str:
-    """The line of a long Java stack trace that a user can act on."""
+def _last_words(text: str) -> str:
+    """What a user can act on: the error, or the last line of a Python traceback in it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    causes = [line for line in lines if line.startswith(("Caused by:", "unbroken.errors."))]
-    errors = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception"))]
-    return (causes or errors or lines or ["unknown"])[-1][:500]
+    traced = any(line.startswith("Traceback (most recent call last)") for line in lines)
+    named = [line for line in lines if _ERROR.match(line)]
+    chosen = named[-1] if traced and named else lines[0] if lines else "unknown"
+    return chosen.removeprefix("unbroken.errors.")[:500]

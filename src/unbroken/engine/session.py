@@ -69,15 +69,6 @@ CHEAP = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.python.authenticate.socketTimeout": "60s",
 }
-#: Settings on which the content of epochs depends; part of the fingerprint.
-FINGERPRINTED = (
-    "spark.sql.session.timeZone",
-    "spark.sql.ansi.enabled",
-    "spark.sql.caseSensitive",
-    "spark.sql.shuffle.partitions",
-    "spark.sql.streaming.multipleWatermarkPolicy",
-    "spark.sql.streaming.noDataMicroBatches.enabled",
-)
 
 
 def session(

@@ -22,7 +22,13 @@ from unbroken.checkpoints import fork
 from unbroken.engine.plan import Plan
 from unbroken.engine.run import Run
 from unbroken.epochs import Epoch
-from unbroken.errors import CheckpointLost, EpochGone, FenceError, UnbrokenError
+from unbroken.errors import (
+    CheckpointLost,
+    DefinitionError,
+    EpochGone,
+    FenceError,
+    UnbrokenError,
+)
 from unbroken.gate import Gate
 from unbroken.node.book import BookReader
 from unbroken.query import Fragment
@@ -88,6 +94,7 @@ class Replica:
         self.sentence = f"started as term {self.term} after epoch {committed}"
         self._gate = Gate(self.fragment.inputs, committed=committed)
         self._plan = plan(self.term)
+        self._check_same_code(self._plan.fingerprint)
         for name in self.fragment.inputs:
             follower = Follower(name, committed + 1, partial(self._book.replicas, name))
             self._followers.append(follower)
@@ -101,6 +108,17 @@ class Replica:
         with self._changed:
             self._run = run
             self._changed.notify_all()
+
+    def _check_same_code(self, fingerprint: str) -> None:
+        """State made by other code, or with other settings, is not ours to go on from."""
+        last = self.log.last_header
+        if last is not None and last.fingerprint != fingerprint:
+            raise DefinitionError(
+                f"{self.fragment.where}: fragment {self.fragment.name!r} or a setting was changed "
+                f"since it made epoch {last.number}",
+                hint="its results would not go with those before: start the changed query in a "
+                "new folder, or change it back",
+            )
 
     def _check_inputs_reach_back(self, lost: str) -> None:
         for name in self.fragment.inputs:

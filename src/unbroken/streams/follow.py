@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from unbroken.epochs import Epoch, Header
-from unbroken.errors import DiskError, EpochGone, UnbrokenError, Unreachable
+from unbroken.errors import DiskError, DivergenceError, EpochGone, UnbrokenError, Unreachable
 from unbroken.streams.flight import Peer
 from unbroken.streams.merge import Fetch, Merge
 
@@ -147,6 +147,11 @@ class Follower:
             ) from error
         with self._changed:
             self._merge.announced(replica, headers)
+            if self._merge.refused.keys() >= self._listeners.keys():
+                raise DivergenceError(
+                    "; ".join(self._merge.refused.values()),
+                    hint="all replicas must run one version of the query, with equal settings",
+                )
             # Unless a body did not come meanwhile: then it is asked for again from there.
             if headers and self._ask_from[replica] == start:
                 self._ask_from[replica] = headers[-1].number + 1
