@@ -29,6 +29,7 @@ class BookReader:
         self._entry = entry
         self._lock = threading.Lock()
         self._page: Page = {}
+        self._peers: dict[str, Peer] = {}
         self._read_s = float("-inf")
 
     def replicas(self, stream: str) -> Mapping[str, str]:
@@ -40,6 +41,16 @@ class BookReader:
                     self._read_s = time.monotonic()
             return self._page.get(stream, {})
 
+    def _peer(self, address: str) -> Peer:
+        """One connection per door; doors that the book no longer names are let go."""
+        with self._lock:
+            named = {a for replicas in self._page.values() for a in replicas.values()}
+            for gone in self._peers.keys() - named:
+                self._peers.pop(gone).close()
+            if address not in self._peers:
+                self._peers[address] = Peer(address)
+            return self._peers[address]
+
     def streams(self) -> list[str]:
         """All streams that somebody serves."""
         self.replicas("")
@@ -48,14 +59,14 @@ class BookReader:
     def tell(self, stream: str, command: dict[str, Any]) -> None:
         """Says `command` to every replica of `stream`'s producer that answers."""
         for address in self.replicas(stream).values():
-            with contextlib.suppress(Unreachable), Peer(address) as peer:
-                peer.act({**command, "stream": stream}, timeout_s=5.0)
+            with contextlib.suppress(Unreachable):
+                self._peer(address).act({**command, "stream": stream}, timeout_s=5.0)
 
     def ask(self, stream: str, command: dict[str, Any]) -> Any:
         """Asks any replica of `stream`'s producer."""
         for address in self.replicas(stream).values():
-            with contextlib.suppress(Unreachable), Peer(address) as peer:
-                return peer.act({**command, "stream": stream}, timeout_s=5.0)
+            with contextlib.suppress(Unreachable):
+                return self._peer(address).act({**command, "stream": stream}, timeout_s=5.0)
         raise UnbrokenError(
             f"nobody serves the stream {stream!r}",
             hint=f"streams that are served now: {', '.join(self.streams()) or 'none'}",
