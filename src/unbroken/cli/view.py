@@ -113,15 +113,15 @@ def render(reading: Reading, *, live: bool = True) -> Group:
     """A reading as tables for a terminal."""
     since = f"  {reading['state']}  {reading['t']:.0f} s" if live else ""
     title = Text(f"{reading['query']}{since}", style="bold")
-    parts: list[RenderableType] = [title, _sources(reading), _nodes(reading)]
+    parts: list[RenderableType] = [title, _sources(reading, live=live), _nodes(reading)]
     return Group(*parts, _sinks(reading)) if reading["sinks"] else Group(*parts)
 
 
-def _sources(reading: Reading) -> Table:
+def _sources(reading: Reading, *, live: bool) -> Table:
     table = _table("source", "epoch", "rows/s", "rows sent", "from", words=(0, 4))
     for name, source in reading["sources"].items():
         spoilt = sum(source[key] or 0 for key in ("bad_rows", "set_aside"))
-        origin = source["file"] or "waits for unbroken send"
+        origin = source["file"] or ("waits for unbroken send" if live else "")
         table.add_row(
             name, str(source["epoch"]), _number(source["rows_per_s"]), _number(source["rows"]),
             f"{origin}{f', {spoilt:,} bad rows' if spoilt else ''}",
@@ -130,15 +130,18 @@ def _sources(reading: Reading) -> Table:
 
 
 def _nodes(reading: Reading) -> Table:
-    table = _table("node", "pid", "fragment", "epoch", "rows/s", "delay", "doing", words=(0, 2, 6))
+    table = _table(
+        "node", "pid", "fragment", "epoch", "behind", "rows/s", "delay", "doing", words=(0, 2, 7)
+    )
     for name, node in reading["nodes"].items():
         if not node["fragments"]:
-            table.add_row(name, str(node["pid"]), "", "", "", "", node["state"])
+            table.add_row(name, str(node["pid"]), "", "", "", "", "", node["state"])
         for key, fragment in node["fragments"].items():
             doing = fragment["doing"] if node["state"] == "running" else node["state"]
             style = "red" if fragment["failed"] or node["state"] != "running" else ""
             table.add_row(
                 name, str(node["pid"]), key, str(fragment["epoch"]),
+                str(fragment["behind"]),
                 _number(fragment["rows_per_s"]), f"{fragment['delay_s']:.1f} s", doing, style=style,
             )  # fmt: skip
     return table
