@@ -92,11 +92,15 @@ def run(given: argparse.Namespace) -> int:
         folder.save(traces, None)
         meter = Meter(query.name, {trace.source.name: trace for trace in traces})
         view = View(cluster.status, meter, json_lines=given.json)
-        # The view ends first, so that its last reading is that of a living cluster.
-        with contextlib.closing(cluster), view:
-            cluster.start()
-            job = _Job(query, cluster, folder, traces, directories, pace, view)
-            last = job.run(again=again)
+        try:
+            # The view ends first, so that its last reading is that of a living cluster.
+            with contextlib.closing(cluster), view:
+                cluster.start()
+                job = _Job(query, cluster, folder, traces, directories, pace, view)
+                last = job.run(again=again)
+        except KeyboardInterrupt:
+            view.say("stopped; the same command goes on from here")
+            raise
         summary = job.summary(last)
         if given.json:
             print(json.dumps({"state": "summary", **summary}), flush=True)

@@ -11,7 +11,7 @@ from unbroken.cli import arguments
 from unbroken.client import files
 from unbroken.client.cluster import connect
 from unbroken.client.slices import ByRows, pieces
-from unbroken.errors import RowError
+from unbroken.errors import RowError, UnbrokenError
 
 #: One send of rows: durable together.
 SEND_ROWS = 20_000
@@ -39,6 +39,11 @@ def register(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     """Sends what was not sent yet."""
     cluster = connect(given.at)
+    if given.close_epoch and cluster.status()["epoch_s"] is not None:
+        raise UnbrokenError(
+            "the epochs of this query close by themselves: nothing was sent",
+            hint="leave --close-epoch away",
+        )
     name = f"send-{given.stream}-{given.file.name}"
     producer = cluster.producer(given.stream, name=uuid.uuid4().hex if given.again else name)
     known = producer.sequence - 1
