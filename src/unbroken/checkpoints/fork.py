@@ -96,6 +96,12 @@ def forget_before(folder: Path, term: int) -> None:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def rebooted(folder: Path, boot: str | None = None) -> bool:
+    """Whether the newest term in a replica's `folder` was begun before the last boot."""
+    terms = [int(p.name) for p in folder.glob("*") if p.name.isdigit()]
+    return bool(terms) and _boot_of(Checkpoint(folder / str(max(terms)))) != (boot or boot_id())
+
+
 def boot_id() -> str:
     """Changes with every boot of the machine."""
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -38,6 +39,8 @@ class Producer:
         self.sequence: int = 1 + entry.act(
             {"do": "sequence", "stream": stream, "producer": self.name}
         )
+        #: The epoch that takes rows, as far as this producer knows.
+        self._open: int = entry.act({"do": "extent", "stream": stream})["next"]
 
     def send(
         self,
@@ -63,20 +66,28 @@ class Producer:
         command = {
             "do": "send", "stream": self.stream, "producer": self.name, "sequence": sequence,
         }  # fmt: skip
+        receipt = Receipt(**self._until_answered(lambda: self._peer.put(command, table), timeout_s))
+        self.sequence = sequence + 1
+        self._open = max(self._open, receipt.epoch)
+        return receipt
+
+    @staticmethod
+    def _until_answered(call: Callable[[], Any], timeout_s: float) -> Any:
+        """Says the same again while nobody answers: it is a no-op if it was heard before."""
         deadline = time.monotonic() + timeout_s
         while True:
             try:
-                answer = self._peer.put(command, table, timeout_s=max(1.0, timeout_s))
-                break
+                return call()
             except Unreachable:
-                # The answer may be lost though the rows arrived: the same sequence again is safe.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(RETRY_S)
-        self.sequence = sequence + 1
-        return Receipt(**answer)
 
-    def close_epoch(self) -> int:
+    def close_epoch(self, *, timeout_s: float = 60.0) -> int:
         """Seals this source's current epoch and tells its number (`epoch="manual"` only)."""
-        number: int = self._peer.act({"do": "close", "stream": self.stream})["epoch"]
+        number = self._open
+        # The number makes it safe to say twice, when the first answer was lost.
+        command = {"do": "close", "stream": self.stream, "number": number}
+        self._until_answered(lambda: self._peer.act(command), timeout_s)
+        self._open = number + 1
         return number

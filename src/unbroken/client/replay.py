@@ -18,6 +18,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -106,7 +107,9 @@ class Trace:
     @property
     def producer(self) -> str:
         """The name under which the source knows how far this file was sent."""
-        return f"replay-{self.source.name}-{self.path.name}"
+        # Files of one name in different folders are different files.
+        folder = hashlib.blake2b(str(self.path.resolve().parent).encode(), digest_size=4)
+        return f"replay-{self.source.name}-{self.path.name}-{folder.hexdigest()}"
 
     def first_us(self) -> int | None:
         """The first event time in the file; also finds out early that it cannot be read."""

@@ -35,10 +35,15 @@ class BookReader:
     def replicas(self, stream: str) -> Mapping[str, str]:
         """Replica name to address, for everybody who serves `stream`."""
         with self._lock:
-            if time.monotonic() - self._read_s > FRESH_S:
-                with contextlib.suppress(Unreachable):  # The last page will do.
-                    self._page = self._entry.act({"do": "book"}, timeout_s=5.0)
-                    self._read_s = time.monotonic()
+            stale = time.monotonic() - self._read_s > FRESH_S
+            if stale:
+                self._read_s = time.monotonic()  # One asks; the others take the last page.
+        if stale:
+            with contextlib.suppress(Unreachable):  # The last page will do.
+                page = self._entry.act({"do": "book"}, timeout_s=5.0)
+                with self._lock:
+                    self._page = page
+        with self._lock:
             return self._page.get(stream, {})
 
     def _peer(self, address: str) -> Peer:

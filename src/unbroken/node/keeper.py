@@ -179,10 +179,15 @@ class Keeper:
                 f"query {self._query.name!r} has an epoch clock: its epochs close by themselves",
                 hint='write Query(..., epoch="manual") to close them yourself',
             )
+        number = int(command["number"])
         with self._ticking:
-            epoch = log.seal()
-        self._sealed.set()
-        return {"epoch": epoch.number, "rows": epoch.rows}
+            if number == log.open_number:
+                log.seal()
+                self._sealed.set()
+            elif number > log.open_number:
+                raise UnbrokenError(f"epoch {number} of {log.stream!r} is not open yet")
+        # Closed before: the answer to an earlier call was lost, or another producer was faster.
+        return {"epoch": number}
 
     def _finish(self, command: Command) -> dict[str, int]:
         """Nothing more will come: seals what is open, all sources up to one number.

@@ -127,8 +127,14 @@ class Node:
         reported_s = 0.0
         while True:
             for replica in list(self._replicas.values()):
-                for stream, ack in replica.acks():
-                    self._book.tell(stream, ack)
+                try:
+                    for stream, ack in replica.acks():
+                        self._book.tell(stream, ack)
+                except UnbrokenError as error:
+                    # A producer refuses for now (its disk is full, say): the next ack tells all.
+                    print(f"ack of {replica.fragment.name} refused: {error}", file=sys.stderr)
+            for served in list(self._streams.streams.values()):
+                served.trim()
             if time.monotonic() - reported_s > REPORT_S:
                 self._report()
                 reported_s = time.monotonic()

@@ -34,7 +34,7 @@ from unbroken.node.book import BookReader
 from unbroken.query import Fragment
 from unbroken.streams.flight import POLL_S
 from unbroken.streams.follow import Follower
-from unbroken.streams.log import EpochLog
+from unbroken.streams.log import EpochLog, drop_torn_tail
 from unbroken.streams.source_log import LOG_BYTES_MAX
 
 #: Epochs fetched ahead of Spark, per input.
@@ -54,6 +54,8 @@ class Replica:
         log_bytes_max: int = LOG_BYTES_MAX,
     ) -> None:
         self.fragment = fragment
+        if fork.rebooted(folder):
+            drop_torn_tail(folder / "output")
         self.log = EpochLog(folder / "output", fragment.name)
         self._folder = folder
         self._book = book
@@ -89,7 +91,7 @@ class Replica:
             raise CheckpointLost(
                 f"fragment {self.fragment.name!r}: its checkpoint is at epoch {committed}, but its "
                 f"output log ends before {self.log.next}",
-                hint=f"restore {self.log.folder}, or move {self._folder} away to start afresh",
+                hint=f"restore {self.log.folder}, or start the query in a new folder",
             )
         self.sentence = f"started as term {self.term} after epoch {committed}"
         self._gate = Gate(self.fragment.inputs, committed=committed)

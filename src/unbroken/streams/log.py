@@ -205,6 +205,18 @@ class EpochLog:
         )
 
 
+def drop_torn_tail(folder: Path) -> None:
+    """After a reboot: nothing from the first torn epoch on counts, since it was not synced.
+
+    Only for logs whose content can be computed again.
+    """
+    torn = False
+    for path in sorted(folder.glob("*.arrow")):
+        torn = torn or not is_whole(path)
+        if torn:
+            path.unlink()
+
+
 def is_whole(path: Path, body: bytes | None = None) -> bool:
     """Whether the bytes of an epoch's file match the checksum in its name."""
     body = path.read_bytes() if body is None else body
