@@ -84,6 +84,7 @@ class LocalCluster(Cluster):
             memory=memory,
             settings=dict(settings or {}),
             log_bytes_max=log_bytes_max,
+            hold_clock=True,
         )
         self._query = query
         self._trees: dict[str, Tree] = {}
@@ -164,6 +165,7 @@ class LocalCluster(Cluster):
                 if all(n in told and told[n]["state"] == "running" for n in up) and all(
                     told[n]["pid"] == self._trees[n].pid for n in up
                 ):
+                    self._entry.act({"do": "begin"})
                     return
             if time.monotonic() > deadline:
                 raise Unreachable(

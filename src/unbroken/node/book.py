@@ -67,6 +67,14 @@ class BookReader:
             with contextlib.suppress(Unreachable):
                 self._peer(address).act({**command, "stream": stream}, timeout_s=5.0)
 
+    def wait_for(self, stream: str, timeout_s: float) -> dict[str, int]:
+        """The extent of `stream`, once somebody serves it."""
+        deadline = time.monotonic() + timeout_s
+        while not self.replicas(stream) and time.monotonic() < deadline:
+            time.sleep(FRESH_S)
+        extent: dict[str, int] = self.ask(stream, {"do": "extent"})
+        return extent
+
     def ask(self, stream: str, command: dict[str, Any]) -> Any:
         """Asks any replica of `stream`'s producer."""
         for address in self.replicas(stream).values():

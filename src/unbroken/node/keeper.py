@@ -70,10 +70,13 @@ class Keeper:
             keep = KEEP_EPOCHS if name in self._query.sinks else 0
             consumers = self._query.consumers(name)
             self._streams.streams[name] = Served(log.log, consumers, keep=keep, trim=log.trim)
-        self.clock = None if self._setup.manual else self._make_clock()
+        self.clock: EpochClock | None = None
+        if not self._setup.hold_clock or self._clock_note.exists():
+            self._start_clock()
         self.door.on_put("send", self._send)
         self.door.on_act("sequence", self._sequence)
         self.door.on_act("close", self._close)
+        self.door.on_act("begin", self._begin)
         self.door.on_act("finish", self._finish)
         self.door.on_act("report", self._report)
         self.door.on_act("book", self._book)
@@ -81,23 +84,33 @@ class Keeper:
         self.door.on_act("schema", self._schema)
         self.door.ready = True
 
-    def _make_clock(self) -> EpochClock:
-        note = self._folder / "clock.json"
+    @property
+    def _clock_note(self) -> Path:
+        return self._folder / "clock.json"
+
+    def _begin(self, command: Command) -> None:
+        """The nodes are ready: a new query's clock starts.  Said again, it changes nothing."""
+        with self._ticking:
+            if self.clock is None:
+                self._start_clock()
+
+    def _start_clock(self) -> None:
+        if self._setup.manual or self._query.epoch_s is None:
+            return
+        note = self._clock_note
         known = json.loads(note.read_bytes()) if note.exists() else {}
-        assert self._query.epoch_s is not None
-        clock = EpochClock(
+        self.clock = EpochClock(
             length_s=self._query.epoch_s,
             next_number=max((log.open_number for log in self.sources.values()), default=0),
             wall_s=time.time(),
             monotonic_s=time.monotonic(),
             t0_s=known.get("t0_s"),
         )
-        self._note_t0(clock.t0_s)
-        return clock
+        self._note_t0(self.clock.t0_s)
 
     def _note_t0(self, t0_s: float) -> None:
         note = [json.dumps({"t0_s": t0_s}).encode()]
-        disk.write_whole(self._folder / "clock.json", note, sync=True)
+        disk.write_whole(self._clock_note, note, sync=True)
         self._noted_t0_s = t0_s
 
     def run(self) -> None:
@@ -174,7 +187,7 @@ class Keeper:
 
     def _close(self, command: Command) -> dict[str, int]:
         log = self._source(command["stream"])
-        if self.clock is not None:
+        if not self._setup.manual:
             raise UnbrokenError(
                 f"query {self._query.name!r} has an epoch clock: its epochs close by themselves",
                 hint='write Query(..., epoch="manual") to close them yourself',
@@ -236,7 +249,7 @@ class Keeper:
             nodes[name] = {**report, "state": state, "silent_s": round(silent_s, 3)}
         return {
             "query": self._query.name,
-            "epoch_s": self._query.epoch_s if self.clock is not None else None,
+            "epoch_s": None if self._setup.manual else self._query.epoch_s,
             "sinks": self._query.sinks,
             "trouble": self.trouble,
             "sources": {

@@ -40,6 +40,8 @@ from unbroken.streams.source_log import LOG_BYTES_MAX
 #: Epochs fetched ahead of Spark, per input.
 AHEAD_EPOCHS = 4
 AHEAD_BYTES_MAX = 128 << 20
+#: How long a producer on another node may take to start.
+START_S_MAX = 240.0
 
 
 class Replica:
@@ -124,12 +126,12 @@ class Replica:
 
     def _check_inputs_reach_back(self, lost: str) -> None:
         for name in self.fragment.inputs:
-            told = self._book.ask(name, {"do": "extent"})
-            if told["first"] > 0:
+            first = self._book.wait_for(name, START_S_MAX)["first"]
+            if first > 0:
                 raise CheckpointLost(
                     f"fragment {self.fragment.name!r} has no checkpoint to go on from"
                     f"{f' ({lost})' if lost else ''}, and its input {name!r} begins at epoch "
-                    f"{told['first']}",
+                    f"{first}",
                     hint="its state cannot be computed again on this node: restore the folder "
                     f"{self._folder}, or start the query in a new folder",
                 )

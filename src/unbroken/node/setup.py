@@ -33,6 +33,9 @@ class Setup:
     memory: str = "1g"
     settings: dict[str, str] = field(default_factory=dict)
     log_bytes_max: int = 1 << 30
+    #: Whether a new query's clock waits for `begin`: Spark takes long to start, and the epochs of
+    #: that time would be a backlog before the first row.
+    hold_clock: bool = False
 
 
 def save(folder: Path, query: Query, setup: Setup) -> None:
