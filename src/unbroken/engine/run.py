@@ -64,7 +64,7 @@ class Run:
         self._jvm_calls = ThreadPoolExecutor(1, thread_name_prefix=f"jvm-{name}")
         frame = plan.frame.withColumn(HASH, _row_hash(plan.frame))
         spark = frame.sparkSession
-        # Fragments of one node take turns instead of queueing behind the largest.
+        # A pool of its own, so that fragments take turns.
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
         self._query = (
             frame.writeStream.queryName(name)
