@@ -202,7 +202,10 @@ def test_an_outage_of_an_hour_is_sealed_with_few_open_files(tmp_path: Path):
 
 
 def test_rows_of_a_sealed_epoch_never_appear_in_the_next_one(tmp_path: Path, monkeypatch):
-    """Scenario 29: the epoch is sealed, but there is no room for the next journal."""
+    """Scenario 29: there is no room for the next journal, so the epoch is not sealed at all.
+
+    The next journal's name is what tells after a power cut that the epoch was closed.
+    """
     source = opened(tmp_path)
     send(source, 0, 1)
 
@@ -211,13 +214,31 @@ def test_rows_of_a_sealed_epoch_never_appear_in_the_next_one(tmp_path: Path, mon
 
     with monkeypatch.context() as patched:
         patched.setattr(source_log, "Journal", full)
-        source.seal()
         with pytest.raises(DiskError):
-            send(source, 1, 2)
-        source.seal()
+            source.seal()
+        assert source.log.next == 0
+        assert not list(tmp_path.glob("*.arrow"))
+    source.seal()
     send(source, 1, 2)
     source.seal()
-    assert sealed(source) == sealed(opened(tmp_path)) == [[1], [], [2]]
+    assert sealed(source) == sealed(opened(tmp_path)) == [[1], [2]]
+
+
+def test_nobody_sees_an_epoch_before_its_end_is_on_disk(tmp_path: Path, monkeypatch):
+    """Invariant 1: a power cut must not let more rows into an epoch that somebody has seen."""
+    source = opened(tmp_path)
+    send(source, 0, 1)
+    seen_at_sync = []
+    sync_folder = source_log.disk.sync_folder
+
+    def noting(folder: Path) -> None:
+        sync_folder(folder)
+        seen_at_sync.append((source.log.next, (tmp_path / "open-000000000001.journal").exists()))
+
+    monkeypatch.setattr(source_log.disk, "sync_folder", noting)
+    source.seal()
+    assert seen_at_sync == [(0, True)]
+    assert source.log.next == 1
 
 
 def test_a_sync_that_failed_is_done_again_and_keeps_its_journals(tmp_path: Path, monkeypatch):

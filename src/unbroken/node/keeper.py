@@ -34,6 +34,7 @@ from unbroken.streams.source_log import SourceLog
 
 SEND_WAIT_S = 10.0
 TICK_S_MAX = 0.5
+SYNC_S = 1.0
 #: A node that has not reported for so long is shown as silent.
 SILENT_S = 5.0
 NODES_MAX = 1000
@@ -148,6 +149,8 @@ class Keeper:
     def _sync(self) -> None:
         while True:
             self._sealed.wait()
+            # A sync holds up Spark's own small files on the same disk: one for many epochs.
+            time.sleep(SYNC_S)
             self._sealed.clear()
             try:
                 for log in self.sources.values():

@@ -25,6 +25,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -106,8 +107,12 @@ class EpochLog:
             assert not self._headers, "only an empty log may choose its first number"
             self._first = self._next = number
 
-    def append(self, epoch: Epoch) -> bool:
-        """Adds an epoch; False if it was there already with the same content."""
+    def append(self, epoch: Epoch, *, before_seen: Callable[[], None] | None = None) -> bool:
+        """Adds an epoch; False if it was there already with the same content.
+
+        `before_seen` runs when the file is there and nobody has been told; if it fails, the epoch
+        is not added.
+        """
         number = epoch.number
         with self._changed:
             if number < self._next:
@@ -118,6 +123,12 @@ class EpochLog:
         body = _to_bytes(epoch)
         path = self.folder / f"{number:012d}.{zlib.crc32(body):08x}.arrow"
         disk.write_whole(path, [body], sync=self._sync)
+        if before_seen is not None:
+            try:
+                before_seen()
+            except BaseException:
+                path.unlink()
+                raise
         with self._changed:
             self._note(number, epoch.header, path)
             self._recent[number] = epoch

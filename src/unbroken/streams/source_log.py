@@ -9,10 +9,10 @@
   header, so a restart knows them.
 * Rows more than `future_s_max` ahead of the clock are set aside: one such row would move the
   watermark past everybody else's rows (scenario 18).
-* Sealing writes the epoch's file and tells consumers at once; the disk is waited for behind their
-  back, and the journal stays until then.  So consumers never wait for the disk, and a power cut
-  finds the rows in the one or the other: an epoch is sealed again from its journal, with the same
-  rows in the same order.
+* Sealing writes the epoch's file, opens the next journal (its name, synced, says for ever that the
+  epoch is closed), and tells consumers.  The epoch's own file is synced later, behind their back,
+  and its journal stays until then: a power cut finds the rows in the one or the other, and an epoch
+  is sealed again from its journal, with the same rows in the same order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 
 from unbroken.ddl import to_ddl
 from unbroken.epochs import Epoch
-from unbroken.errors import BackpressureError, DefinitionError, DiskError
+from unbroken.errors import BackpressureError, DefinitionError
 from unbroken.streams import disk
 from unbroken.streams.journal import Journal
 from unbroken.streams.log import EpochLog, is_whole
@@ -81,7 +81,7 @@ class SourceLog:
         self._syncing = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._sequences: OrderedDict[str, int] = OrderedDict()
-        #: Of the open epoch; None if it could not be made yet: the next send tries again.
+        #: Of the open epoch; None only until it was found again.
         self._journal: Journal | None = None
         self._rows: list[pa.Table] = []
         self._open_bytes = 0
@@ -102,14 +102,18 @@ class SourceLog:
         journals = sorted(self._folder.glob("open-*.journal"))
         for path in journals:
             if _number(path) < self.log.next:
-                path.unlink()  # Sealed before the restart, and its file was found whole.
+                # Sealed before the restart, and its file was found whole, if not trimmed since.
+                if _number(path) >= self.log.first:
+                    with disk.disk_errors(path), open(self.log.path(_number(path)), "rb") as file:
+                        os.fsync(file.fileno())
+                path.unlink()
         self._load_open_epoch()
         while any(_number(path) > self.open_number for path in journals):
             self.seal()  # Its file did not survive a power cut; its journal did.
             self._load_open_epoch()
 
     def _load_open_epoch(self) -> None:
-        self._journal = self._journal or self._new_journal()
+        self._journal = self._journal or self._new_journal(self.open_number)
         for frame in self._journal.frames():
             self._check_schema(frame.table.schema)
             self._take(frame.table, frame.producer, frame.sequence)
@@ -123,8 +127,8 @@ class SourceLog:
                 "folder",
             )
 
-    def _new_journal(self) -> Journal:
-        return Journal(self._folder / f"open-{self.log.next:012d}.journal")
+    def _new_journal(self, number: int) -> Journal:
+        return Journal(self._folder / f"open-{number:012d}.journal")
 
     def _take(self, rows: pa.Table, producer: str, sequence: int) -> None:
         if rows.num_rows:
@@ -171,7 +175,7 @@ class SourceLog:
                 return Receipt(self.open_number, 0, 0, repeated=True)
             if not self._has_room():
                 raise self._full(holder)
-            self._journal = self._journal or self._new_journal()
+            assert self._journal is not None
             taken, ahead = self._split_future(table, now_s)
             # First, because a send that is repeated would not tell of them again.
             self._keep_bad_rows(ahead)
@@ -242,13 +246,15 @@ class SourceLog:
                 event_time=self.event_time, sequences=dict(self._sequences),
                 sealed_us=time.time_ns() // 1000,
             )  # fmt: skip
-            self.log.append(epoch)
+            opened: list[Journal] = []
+            # The next journal's name, synced, says for ever that this epoch is closed; so it must
+            # be there before anybody sees the epoch, or a power cut could let more rows into it.
+            self.log.append(
+                epoch, before_seen=lambda: opened.append(self._new_journal(epoch.number + 1))
+            )
             self._close_journal()  # An outage is sealed in one go: thousands of open files.
             self._unsynced.append((self._journal, self.log.path(epoch.number)))
-            # From here on the epoch is sealed: no failure may leave its rows in the next one.
-            self._journal, self._rows, self._open_bytes = None, [], 0
-            with contextlib.suppress(DiskError):
-                self._journal = self._new_journal()
+            self._journal, self._rows, self._open_bytes = opened[0], [], 0
             return epoch
 
     def seal_until(self, number: int) -> int:
