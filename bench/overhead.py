@@ -182,10 +182,10 @@ def main() -> None:
     table = []
     for workload in given.workloads.split(","):
         for size in map(int, given.sizes.split(",")):
-            few = given.quick or size > 10_000
+            large = size > 10_000
             found = measure(
-                workload, size, warm=8 if given.quick else 40,
-                rounds=3 if given.quick else 5, per_round=5 if few else 20,
+                workload, size, warm=8 if given.quick else 12 if large else 40,
+                rounds=3 if given.quick else 5, per_round=4 if given.quick or large else 12,
             )  # fmt: skip
             for name, measured in found.items():
                 row = {"workload": workload, "rows": size, "contender": name}

@@ -13,7 +13,7 @@ import pytest
 import unbroken as ub
 from unbroken.checkpoints.layers import Checkpoint
 
-COUNT = 14
+COUNT = 11
 #: One crash per point, each in another epoch; `joined` has two watermarks to be put back.
 CRASHES = [(point, "joined", 3 * i + 2) for i, point in enumerate(("sealed", "committed", "noted"))]
 

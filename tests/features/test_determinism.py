@@ -8,7 +8,7 @@ import kinds
 
 import unbroken as ub
 
-COUNT = 10
+COUNT = 8
 KILL_AFTER = 4
 
 
