@@ -17,7 +17,6 @@ import fcntl
 import os
 import shutil
 import signal
-import socket
 import tempfile
 import threading
 import time
@@ -26,10 +25,11 @@ from pathlib import Path
 from types import TracebackType
 
 from unbroken.client.cluster import Cluster
-from unbroken.errors import BY_NAME, DefinitionError, PortInUse, UnbrokenError, Unreachable
+from unbroken.errors import BY_NAME, DefinitionError, UnbrokenError, Unreachable
 from unbroken.node import setup
 from unbroken.node.process import Tree
 from unbroken.query import Query
+from unbroken.streams.flight import free_port
 
 READY_S_MAX = 300.0
 WATCH_S = 0.2
@@ -69,7 +69,7 @@ class LocalCluster(Cluster):
         query.check()
         if nodes < 1:
             raise DefinitionError(f"a cluster of {nodes} nodes", hint="at least one node")
-        self._host, self._port = host, _free_port(host, port)
+        self._host, self._port = host, free_port(host, port)
         self._temporary = folder is None
         self.folder = Path(folder or tempfile.mkdtemp(prefix="unbroken-")).absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -245,18 +245,3 @@ class LocalCluster(Cluster):
                 self._lock_file = None
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def _free_port(host: str, port: int) -> int:
-    """`port` if nobody listens there; any free one for 0."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise PortInUse(
-                f"cannot listen at {host}:{port}: {error.strerror}",
-                hint="end the process that listens there, or choose another port with --port",
-            ) from error
-        found: int = probe.getsockname()[1]
-        return found

@@ -165,11 +165,6 @@ class Run:
             hint="mend the fragment and start again: it goes on from its last committed epoch",
         )
 
-    def stop(self) -> None:
-        """Stops the query; what was committed stays."""
-        self._query.stop()
-        self._jvm_calls.shutdown(wait=False)
-
 
 def _row_hash(frame: DataFrame) -> Column:
     """A hash of all columns; maps, which Spark does not hash, by their text."""

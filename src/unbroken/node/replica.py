@@ -288,10 +288,3 @@ class Replica:
             "failed": str(failure) if failure else "",
             "refused": [text for follower in self._followers for text in follower.refused],
         }
-
-    def stop(self) -> None:
-        """Stops the Spark query and the followers; everything on disk stays."""
-        if self._run is not None:
-            self._run.stop()
-        for follower in self._followers:
-            follower.close()

@@ -55,7 +55,8 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
         self._act: dict[str, Callable[[Command], Any]] = {}
         #: Flight serves from its first moment; until its owner is ready a door turns callers away.
         self.ready = ready
-        _check_free(host, port)
+        if port:
+            free_port(host, port)
         try:
             super().__init__(f"grpc://{host}:{port}")
         except (pa.ArrowException, OSError) as error:
@@ -248,16 +249,21 @@ def _first_line(error: Exception) -> str:
     return str(error).split(". gRPC client debug context", 1)[0].splitlines()[0]
 
 
-def _check_free(host: str, port: int) -> None:
+def free_port(host: str, port: int = 0) -> int:
+    """`port` if nobody listens there; any free one for 0.
+
+    >>> free_port("127.0.0.1") > 0
+    True
+    """
     # gRPC sets SO_REUSEPORT, so two servers would share a port without a word.
-    if port == 0:
-        return
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
         except (OSError, OverflowError) as error:
             raise _cannot_listen(host, port, getattr(error, "strerror", None) or error) from error
+        found: int = probe.getsockname()[1]
+        return found
 
 
 def _cannot_listen(host: str, port: int, why: object) -> PortInUse:
