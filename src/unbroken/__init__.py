@@ -13,10 +13,11 @@ from unbroken.client.cluster import Cluster, connect
 from unbroken.epochs import Epoch, Header
 from unbroken.errors import UnbrokenError
 from unbroken.local import LocalCluster
+from unbroken.policies import Active, Gap, Passive, Upstream
 from unbroken.query import Fragment, Query, Source
 from unbroken.running import run
 
 __all__ = [
-    "Cluster", "Epoch", "Fragment", "Header", "LocalCluster", "Query", "Source", "UnbrokenError",
-    "connect", "run",
+    "Active", "Cluster", "Epoch", "Fragment", "Gap", "Header", "LocalCluster", "Passive", "Query",
+    "Source", "UnbrokenError", "Upstream", "connect", "run",
 ]  # fmt: skip

@@ -25,22 +25,20 @@ This module knows neither Spark nor processes.
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
 from unbroken import schemas
+from unbroken.definitions import line_of_user, seconds
 from unbroken.errors import DefinitionError, UnbrokenError
+from unbroken.policies import Policy, Restart
 from unbroken.streams.flight import checked_name
 
 OUTPUT_MODES = ("append", "update")
 MANUAL = "manual"
-_LENGTH = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h)\s*")
-_UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
 EPOCH_S_MIN, EPOCH_S_MAX = 0.01, 86_400.0
 FUTURE_S_MAX = 1e9
 
@@ -74,6 +72,7 @@ class Fragment:
     function: Callable[..., Any]
     output_mode: str
     where: str
+    policy: Policy = field(default_factory=Restart)
 
     @property
     def about(self) -> str:
@@ -95,7 +94,7 @@ class Query:
     """
 
     def __init__(self, name: str, *, epoch: str = "1s") -> None:
-        self.where = _line_of_user()
+        self.where = line_of_user()
         self.name = self._name(name)
         self.epoch_s = None if epoch == MANUAL else self._seconds(epoch)
         self.sources: dict[str, Source] = {}
@@ -119,7 +118,7 @@ class Query:
         >>> Query("q").source("clicks", "ts TIMESTAMP, page STRING", event_time="ts").event_time
         'ts'
         """
-        where = _line_of_user()
+        where = line_of_user()
         self._unused(name, where)
         if not isinstance(schema, str):
             raise DefinitionError(
@@ -151,20 +150,23 @@ class Query:
         return made
 
     def fragment(
-        self, *inputs: Stream | str, output_mode: str = "append"
+        self, *inputs: Stream | str, output_mode: str = "append", policy: Policy | None = None
     ) -> Callable[..., Fragment]:
         """Declares a fragment: decorates a function from DataFrames to a DataFrame.
 
         Inputs are stream handles, or names of streams that are defined elsewhere in the file.
+        `policy` says how the fragment is protected: Active, Passive, Upstream or Gap.  Without
+        one it has one copy, which is started again on its own node.
 
+        >>> from unbroken.policies import Active
         >>> q = Query("q"); clicks = q.source("clicks", "page STRING, n INT")
-        >>> @q.fragment(clicks, output_mode="update")
+        >>> @q.fragment(clicks, output_mode="update", policy=Active(replicas=2))
         ... def counts(clicks):
         ...     return clicks.groupBy("page").count()
-        >>> counts.name, counts.inputs
-        ('counts', ('clicks',))
+        >>> counts.name, counts.inputs, counts.policy.text
+        ('counts', ('clicks',), 'active, 2 copies')
         """
-        where = _line_of_user()
+        where = line_of_user()
         if not inputs:
             raise DefinitionError(
                 f"{where}: a fragment without inputs",
@@ -175,6 +177,12 @@ class Query:
                 f"{where}: output mode {output_mode!r} is unknown",
                 hint=f"one of {', '.join(OUTPUT_MODES)} (complete would send everything again "
                 "in every epoch)",
+            )
+        if policy is not None and not isinstance(policy, Policy):
+            raise DefinitionError(
+                f"{where}: {policy!r} is not a policy",
+                hint="one of ub.Active(replicas=2), ub.Passive(interval='2s'), ub.Upstream(), "
+                "ub.Gap(); or none, for one copy that is started again on its own node",
             )
         names = tuple(self._input(given, where) for given in inputs)
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -188,7 +196,7 @@ class Query:
             made_name = name or str(getattr(function, "__name__", ""))
             _check_function(function, len(names), where)
             self._unused(made_name, where)
-            made = Fragment(made_name, names, function, output_mode, where)
+            made = Fragment(made_name, names, function, output_mode, where, policy or Restart())
             self.fragments[made_name] = made
             return made
 
@@ -200,7 +208,7 @@ class Query:
         >>> q = Query("q"); clicks = q.source("clicks", "page STRING"); q.sink(clicks); q.sinks
         ['clicks']
         """
-        where = _line_of_user()
+        where = line_of_user()
         name = self._input(stream, where)
         if name not in self.sinks:
             self.sinks.append(name)
@@ -290,14 +298,13 @@ class Query:
             raise DefinitionError(f"{self.where}: {error.what}", hint=error.hint) from None
 
     def _seconds(self, epoch: str) -> float:
-        found = _LENGTH.fullmatch(str(epoch))
-        seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
-        if not EPOCH_S_MIN <= seconds <= EPOCH_S_MAX:
+        length = seconds(epoch)
+        if length is None or not EPOCH_S_MIN <= length <= EPOCH_S_MAX:
             raise DefinitionError(
                 f"{self.where}: {epoch!r} is not an epoch length",
                 hint='write it like "1s", "500ms" or "2min" (10 ms to 24 h), or "manual"',
             )
-        return seconds
+        return length
 
 
 def _cycle(waiting: dict[str, Fragment]) -> list[str]:
@@ -326,22 +333,3 @@ def _check_function(function: Callable[..., Any], inputs: int, where: str) -> No
             f"but its function cannot take them: {error}",
             hint="one parameter per input stream, in their order",
         ) from None
-
-
-_OURS = str(Path(__file__).resolve().parent / "_")[:-1]
-#: Queries that come with Unbroken and are read like a user's own.
-_EXAMPLES = str(Path(__file__).resolve().parent / "demo" / "queries")
-
-
-def _line_of_user() -> str:
-    """`file:line` of the first frame outside this package."""
-    frame = inspect.currentframe()
-    while frame is not None and (
-        frame.f_code.co_filename.startswith(_OURS)
-        and not frame.f_code.co_filename.startswith(_EXAMPLES)
-        and "doctest" not in frame.f_code.co_filename
-    ):
-        frame = frame.f_back
-    if frame is None:
-        return "?"
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"

@@ -9,12 +9,17 @@ from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming.state import GroupStateTimeout
 
 import unbroken as ub
+from unbroken.cli.explain import describe, words
 from unbroken.engine import plan
 from unbroken.engine.session import session
 from unbroken.engine.source import EpochSource
 from unbroken.errors import DefinitionError
+from unbroken.policies import Policy
+from unbroken.policies.traits import Traits
 
 DDL = "ts TIMESTAMP, k INT, v DOUBLE"
 
@@ -27,10 +32,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     made.stop()
 
 
-def analyzed(spark: Any, function: Callable[..., Any], mode: str = "append") -> plan.Plan:
+def analyzed(
+    spark: Any, function: Callable[..., Any], mode: str = "append", policy: Policy | None = None
+) -> plan.Plan:
     query = ub.Query("q", epoch="manual")
     rows = query.source("rows", DDL, event_time="ts")
-    query.sink(query.fragment(rows, output_mode=mode)(function, name="made"))
+    query.sink(query.fragment(rows, output_mode=mode, policy=policy)(function, name="made"))
     return plan.analyze_all(spark, query)["made"]
 
 
@@ -108,3 +115,254 @@ def test_settings_that_would_break_equality_are_refused(tmp_path: Path):
             scratch=tmp_path,
             settings={"spark.sql.streaming.noDataMicroBatches.enabled": "true"},
         )
+
+
+def marked(rows: Any) -> Any:
+    return rows.withWatermark("ts", "10 seconds")
+
+
+def second(rows: Any) -> Any:
+    """The same stream with other names, for joins."""
+    return marked(rows).select(F.col("k").alias("k2"), F.col("ts").alias("ts2"))
+
+
+class Keeper(StatefulProcessor):
+    """Only planned, never run."""
+
+    def init(self, handle: Any) -> None: ...
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        yield from ()
+
+    def close(self) -> None: ...
+
+
+def keeper(rows: Any, time: str) -> Any:
+    return rows.groupBy("k").transformWithStateInPandas(Keeper(), "k INT", "append", time)
+
+
+def per_key(rows: Any, timeout: str) -> Any:
+    return rows.groupBy("k").applyInPandasWithState(
+        lambda key, frames, state: iter(()), "k INT", "n INT", "append", timeout
+    )
+
+
+#: Functions of rows, the operator that must be named, how far back its state reaches.
+REPEATABLE: dict[str, Callable[..., Any]] = {
+    "filter and map": lambda rows: rows.where("v > 0").select((F.col("v") * 2).alias("w")),
+    "explode": lambda rows: rows.select(F.explode(F.array("k", "k"))),
+    "a watermark alone": lambda rows: marked(rows).select("ts"),
+    "union": lambda rows: rows.union(rows),
+    "a name like rand": lambda rows: rows.select(F.lit("rand()").alias("uuid")),
+    "a table in the plan": lambda rows: rows.join(rows.sparkSession.range(3), F.expr("k = id")),
+}
+BOUNDED: dict[str, tuple[Callable[..., Any], str, float | None]] = {
+    "windows": (
+        lambda rows: marked(rows).groupBy(F.window("ts", "5 seconds"), "k").count(),
+        "aggregate by window, k", 5.0),
+    "sliding windows": (
+        lambda rows: marked(rows).groupBy(F.window("ts", "1 minute", "5 seconds")).count(),
+        "aggregate by window", 60.0),
+    "order-sensitive aggregates, fed in canonical order": (
+        lambda rows: marked(rows).groupBy(F.window("ts", "5 seconds")).agg(
+            F.first("v"), F.last("v"), F.collect_list("v"), F.sum("v")),
+        "aggregate by window", 5.0),
+    "grouped by event time": (lambda rows: marked(rows).groupBy("ts").count(),
+                              "aggregate by ts", 0.0),
+    "duplicates by event time": (lambda rows: marked(rows).dropDuplicates(["ts", "k"]),
+                                 "duplicate removal by ts, k", 0.0),
+    "duplicates within the watermark": (
+        lambda rows: marked(rows).dropDuplicatesWithinWatermark(["k"]),
+        "duplicate removal within the watermark by k", 10.0),
+    "a join with a range of time": (
+        lambda rows: marked(rows).join(second(rows), F.expr(
+            "k = k2 AND ts2 BETWEEN ts AND ts + INTERVAL 8 SECONDS")),
+        "join of streams on ", 8.001),
+    "a join by event time": (
+        lambda rows: marked(rows).join(second(rows), F.expr("k = k2 AND ts = ts2")),
+        "join of streams on ", 0.0),
+    "windows of windows": (
+        lambda rows: marked(rows).groupBy(F.window("ts", "5 seconds")).count()
+        .groupBy(F.window("window", "20 seconds")).count(),
+        "aggregate by window", 25.0),
+    "sessions": (
+        lambda rows: marked(rows).groupBy(F.session_window("ts", "5 seconds"), "k").count(),
+        "aggregate by session_window, k", None),
+    "event-time timers": (lambda rows: keeper(marked(rows), "EventTime"),
+                          "state per key (Python)", None),
+    "event-time timeouts": (
+        lambda rows: per_key(marked(rows), GroupStateTimeout.EventTimeTimeout),
+        "state per key (pandas) by k", None),
+}  # fmt: skip
+UNBOUNDED: dict[str, tuple[Callable[..., Any], str]] = {
+    "counts": (lambda rows: rows.groupBy("k").count(), "aggregate by k"),
+    "a watermark that no key carries": (
+        lambda rows: marked(rows).groupBy("k").count(), "aggregate by k"),
+    "a key computed from the event time": (
+        lambda rows: marked(rows).groupBy(F.date_trunc("hour", "ts").alias("h")).count(),
+        "aggregate by date_trunc("),
+    "windows without a watermark": (
+        lambda rows: rows.groupBy(F.window("ts", "5 seconds")).count(), "aggregate by window"),
+    "duplicates": (lambda rows: marked(rows).dropDuplicates(["k"]), "duplicate removal by k"),
+    "a join by key": (
+        lambda rows: marked(rows).join(second(rows), F.expr("k = k2")), "join of streams on "),
+    "a join bounded on one side": (
+        lambda rows: marked(rows).join(second(rows), F.expr("k = k2 AND ts2 >= ts")),
+        "join of streams on "),
+    "timers of nobody": (lambda rows: keeper(rows, "None"), "state per key (Python)"),
+    "state for ever": (lambda rows: per_key(rows, GroupStateTimeout.NoTimeout),
+                       "state per key (pandas) by k"),
+    "limit": (lambda rows: rows.limit(3), "limit"),
+}  # fmt: skip
+ARBITRARY: dict[str, tuple[Callable[..., Any], str]] = {
+    "rand": (lambda rows: rows.select(F.rand(42)), "rand()"),
+    "randn": (lambda rows: rows.where(F.randn() > 0), "randn()"),
+    "uuid": (lambda rows: rows.select(F.concat(F.expr("uuid()"), F.lit("x"))), "uuid()"),
+    "shuffle": (lambda rows: rows.select(F.shuffle(F.array("k"))), "shuffle()"),
+    "current_timestamp": (lambda rows: rows.select(F.current_timestamp()), "current_timestamp()"),
+    "now": (lambda rows: rows.withColumn("at", F.now()), "now()"),
+    "current_date": (lambda rows: rows.where("current_date() > ts"), "current_date()"),
+    "localtimestamp": (lambda rows: rows.select(F.localtimestamp()), "localtimestamp()"),
+    "unix_timestamp": (lambda rows: rows.select(F.unix_timestamp()), "current_timestamp()"),
+    "partition": (lambda rows: rows.select(F.spark_partition_id()), "spark_partition_id()"),
+    "file": (lambda rows: rows.select(F.input_file_name()), "input_file_name()"),
+    "a sample of a table": (
+        lambda rows: rows.join(rows.sparkSession.range(9).sample(0.5), F.expr("k = id")),
+        "sample()"),
+    "declared": (lambda rows: rows.select(F.udf(len, "int").asNondeterministic()("k")),
+                 "Python function 'len', declared so"),
+    "below state": (
+        lambda rows: rows.withColumn("v", F.rand()).groupBy("k").sum("v"), "rand()"),
+    "inside state": (lambda rows: rows.groupBy("k").agg(F.max(F.now())), "now()"),
+    "processing-time timers": (lambda rows: keeper(rows, "ProcessingTime"),
+                               "processing-time timers of state per key (Python)"),
+    "processing-time timeouts": (
+        lambda rows: per_key(rows, GroupStateTimeout.ProcessingTimeTimeout),
+        "processing-time timers of state per key (pandas) by k"),
+}  # fmt: skip
+
+
+def traits(spark: Any, function: Callable[..., Any]) -> Traits:
+    """In the mode in which Spark takes it."""
+    try:
+        return analyzed(spark, function).traits
+    except DefinitionError:
+        return analyzed(spark, function, "update").traits
+
+
+@pytest.mark.parametrize("case", REPEATABLE)
+def test_what_keeps_no_state_is_repeatable(spark: Any, case: str):
+    assert traits(spark, REPEATABLE[case]) == Traits(delay_s=10.0 if "watermark" in case else 0.0)
+
+
+@pytest.mark.parametrize("case", BOUNDED)
+def test_what_a_watermark_bounds_is_convergent_capable(spark: Any, case: str):
+    """And its history is as long as Spark keeps rows behind the watermark."""
+    function, operator, history_s = BOUNDED[case]
+    made = traits(spark, function)
+    assert made.operator_class.value == "convergent-capable"
+    assert made.decided_by.name.startswith(operator)
+    assert (made.stateful, made.delay_s, made.unbounded) == (True, 10.0, ())
+    assert made.history_s == history_s
+    assert bool(made.endless) == (history_s is None)
+
+
+@pytest.mark.parametrize("case", UNBOUNDED)
+def test_state_without_a_bound_is_deterministic(spark: Any, case: str):
+    function, operator = UNBOUNDED[case]
+    made = traits(spark, function)
+    assert made.operator_class.value == "deterministic"
+    assert made.decided_by.name.startswith(operator)
+    assert made.unbounded == (made.decided_by,)
+    assert made.history_s is None
+
+
+@pytest.mark.parametrize("case", ARBITRARY)
+def test_what_answers_differently_each_time_is_arbitrary(spark: Any, case: str):
+    """Spark calls half of these deterministic."""
+    function, operator = ARBITRARY[case]
+    made = traits(spark, function)
+    assert (made.operator_class.value, made.decided_by.name) == ("arbitrary", operator)
+
+
+def test_the_operator_that_decides_is_found_in_the_users_file(spark: Any):
+    def noisy(rows):
+        seen = rows.select("k", F.col("v"))
+        return seen.withColumn("id", F.uuid())  # not rand, whatever a comment says
+
+    def counts(rows):
+        return (
+            rows.where("v > 0")
+            .groupBy("k")
+            .count()
+        )  # fmt: skip
+
+    first = inspect.getsourcelines(noisy)[1]
+    assert str(traits(spark, noisy).decided_by) == f"uuid() (test_plan.py:{first + 2})"
+    first = inspect.getsourcelines(counts)[1]
+    assert str(traits(spark, counts).decided_by) == f"aggregate by k (test_plan.py:{first + 3})"
+
+
+def test_python_is_believed_and_said_to_be(spark: Any):
+    def mapped(rows):
+        plus = F.udf(lambda k: k + 1, "int")
+        return rows.select(plus("k").alias("k")).mapInPandas(lambda frames: frames, "k INT")
+
+    made = traits(spark, mapped)
+    assert made.operator_class.value == "repeatable"
+    assert made.declared == ("Python function '<lambda>': deterministic",)
+
+
+def test_a_file_beside_the_stream_is_believed_too(spark: Any, tmp_path: Path):
+    (tmp_path / "names.csv").write_text("1,ada\n")
+    names = spark.read.schema("id INT, name STRING").csv(str(tmp_path))
+    (declared,) = traits(spark, lambda rows: rows.join(names, F.expr("k = id"))).declared
+    assert declared.endswith("the same in every epoch")
+
+
+def test_a_policy_that_cannot_protect_a_fragment_is_refused_before_anything_starts(spark: Any):
+    """Scenarios 4 and 6, with the line of the operator and not only of the fragment."""
+
+    def counts(rows):
+        grouped = rows.groupBy("k")
+        return grouped.count()
+
+    line = inspect.getsourcelines(counts)[1] + 1
+    with pytest.raises(DefinitionError, match=rf"^test_plan\.py:{line}: .*cannot be upstream"):
+        analyzed(spark, counts, "update", ub.Upstream())
+    assert analyzed(spark, counts, "update", ub.Active()).traits.stateful
+
+    def noisy(rows):
+        return rows.select(F.rand())
+
+    with pytest.raises(DefinitionError, match=r"cannot be active: rand\(\)"):
+        analyzed(spark, noisy, policy=ub.Active())
+    assert analyzed(spark, noisy, policy=ub.Passive()).traits.decided_by.name == "rand()"
+
+
+def test_explain_says_for_every_fragment_what_a_failure_does(spark: Any):
+    """The words and the JSON carry the same."""
+    query = ub.Query("q", epoch="1s")
+    rows = query.source("rows", DDL, event_time="ts")
+
+    @query.fragment(rows, policy=ub.Passive(interval="3s"))
+    def noisy(rows):
+        return rows.select("ts", F.rand().alias("v"))
+
+    @query.fragment(noisy, policy=ub.Upstream())
+    def windows(noisy):
+        return marked(noisy).groupBy(F.window("ts", "5 seconds")).count()
+
+    query.sink(windows)
+    graph = describe(query, plan.analyze_all(spark, query))
+    text = words(graph)
+    made = graph["fragments"]["windows"]
+    assert (made["class"], made["merging"], made["plain"]) == (
+        "convergent-capable", "precise", "convergent"
+    )  # fmt: skip
+    assert (made["keeps_epochs"], made["survives"], made["warnings"]) == (16, 1, [])
+    for said in ("decided_by", "needs", "keeps", "failure_costs"):
+        assert made[said] in text
+    warned = graph["fragments"]["noisy"]["warnings"]
+    assert len(warned) == 2
+    assert all(f"  warning   {each}" in text for each in warned)

@@ -8,15 +8,20 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from unbroken import schemas
 from unbroken.cli import arguments
 from unbroken.cli.load import load
 from unbroken.errors import UnbrokenError
-from unbroken.query import Query, Source
+from unbroken.policies.guarantee import Guarantee, Recovery, along, guarantee, warnings
+from unbroken.policies.reach import epochs_kept, keeps
+from unbroken.query import Fragment, Query, Source
+
+if TYPE_CHECKING:
+    from unbroken.engine.plan import Plan
 
 
 def register(commands: Any) -> None:
@@ -37,13 +42,13 @@ def run(given: argparse.Namespace) -> int:
 
 
 def explain(query: Query) -> dict[str, Any]:
-    """Sources, fragments and sinks with what Spark says about them."""
+    """Reads the query with a Spark session that ends at once."""
     # Here and not above: Spark takes a second to import, and no other command needs it.
     from unbroken.engine.plan import analyze_all
     from unbroken.engine.session import session
     from unbroken.engine.source import EpochSource
 
-    streams = query.check()
+    query.check()  # Before Spark is started for nothing.
     with tempfile.TemporaryDirectory(prefix="unbroken-") as scratch, _quiet():
         spark = session(
             f"explain {query.name}", master="local[1]", scratch=Path(scratch), memory="512m"
@@ -53,11 +58,17 @@ def explain(query: Query) -> dict[str, Any]:
             plans = analyze_all(spark, query)
         finally:
             spark.stop()
+    return describe(query, plans)
+
+
+def describe(query: Query, plans: Mapping[str, Plan]) -> dict[str, Any]:
+    """Sources, fragments and sinks with what Spark says about them, and what a failure does."""
     made: dict[str, Any] = {
         "query": query.name, "epoch_s": query.epoch_s, "sources": {}, "fragments": {},
         "sinks": query.sinks,
     }  # fmt: skip
-    for stream in streams:
+    protection = protect(query, plans)
+    for stream in query.check():
         if isinstance(stream, Source):
             made["sources"][stream.name] = {
                 "schema": schemas.to_ddl(stream.schema), "event_time": stream.event_time,
@@ -70,6 +81,38 @@ def explain(query: Query) -> dict[str, Any]:
             "output_mode": stream.output_mode, "schema": schemas.to_ddl(plan.schema),
             "stateful": list(plan.stateful), "watermarks": [w.text for w in plan.watermarks],
             "event_time": plan.event_time, "fingerprint": plan.fingerprint, "where": stream.where,
+            **protection[stream.name],
+        }  # fmt: skip
+    return made
+
+
+def protect(query: Query, plans: Mapping[str, Plan]) -> dict[str, dict[str, Any]]:
+    """For every fragment its class and policy, and what follows from them after a failure."""
+    fragments = [stream for stream in query.check() if isinstance(stream, Fragment)]
+    seen: dict[str, Guarantee] = {}
+    for fragment in fragments:
+        own = guarantee(fragment.policy, plans[fragment.name].traits.operator_class)
+        assert own is not None, "what is refused was refused when it was analysed"
+        before = [seen[name] for name in fragment.inputs if name in seen]
+        seen[fragment.name] = along([*before, own])
+    kept: dict[str, int | None] = {}
+    for fragment in reversed(fragments):  # What consumers may ask for must be known first.
+        consumers = [kept[name] for name in query.consumers(fragment.name)]
+        traits = plans[fragment.name].traits
+        kept[fragment.name] = epochs_kept(fragment.policy, traits, query.epoch_s, consumers)
+    made = {}
+    for fragment in fragments:
+        policy, traits = fragment.policy, plans[fragment.name].traits
+        epochs = kept[fragment.name]
+        made[fragment.name] = {
+            "class": traits.operator_class.value, "decided_by": str(traits.decided_by),
+            "unbounded": [str(each) for each in traits.unbounded],
+            "declared": list(traits.declared), "policy": policy.text, "copies": policy.copies,
+            "needs": policy.needs, "merging": seen[fragment.name].merging.value,
+            "plain": seen[fragment.name].plain.value,
+            "keeps": keeps(policy, traits, epochs), "keeps_epochs": epochs,
+            "failure_costs": policy.costs, "survives": policy.survives(policy.copies),
+            "warnings": list(warnings(policy, traits)),
         }  # fmt: skip
     return made
 
@@ -94,8 +137,26 @@ def words(graph: dict[str, Any]) -> str:
         ]
         lines += [f"  state     {text}" for text in fragment["stateful"] or ["none"]]
         lines += [f"  watermark {text}" for text in fragment["watermarks"]]
+        lines += _protection(fragment)
     lines += ["", *(f"sink {name}" for name in graph["sinks"])]
     return "\n".join(lines)
+
+
+def _protection(fragment: dict[str, Any]) -> list[str]:
+    ours, plain = Recovery(fragment["merging"]), Recovery(fragment["plain"])
+    lost = fragment["survives"]
+    return [
+        f"  class     {fragment['class']}: {fragment['decided_by']}",
+        *(f"  declared  {text}" for text in fragment["declared"]),
+        f"  policy    {fragment['policy']}: {fragment['needs']}",
+        f"  recovery  {ours.value}: {ours.meaning}",
+        f"  plain     {plain.value}, for consumers that do not drop epochs they have: "
+        f"{plain.meaning}",
+        f"  kept      by producers, {fragment['keeps']}",
+        f"  failure   costs {fragment['failure_costs']}",
+        f"  survives  the loss of {lost or 'no'} node{'s' if lost != 1 else ''} at once",
+        *(f"  warning   {text}" for text in fragment["warnings"]),
+    ]
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
-"""Reads a fragment off Spark's analyzed plan: schema, stateful operators, watermarks.
+"""Reads a fragment off Spark's analyzed plan: schema, operators and their class, watermarks.
 
 The user's function is called with streaming DataFrames that nothing feeds, so all of this works
-before anything starts; what Spark refuses is reported with the line of the user's file.
+before anything starts; what Spark refuses, and what the fragment's policy cannot protect, is
+reported with the line of the user's file.
 """
 
 from __future__ import annotations
@@ -15,23 +16,14 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
+from unbroken.engine import operators
 from unbroken.engine.fingerprint import fingerprint, tidy
+from unbroken.engine.history import items
 from unbroken.engine.source import FORMAT
 from unbroken.errors import DefinitionError
+from unbroken.policies import guarantee
+from unbroken.policies.traits import Traits
 from unbroken.query import Fragment, Query, Source
-
-#: Operators that keep state from epoch to epoch, by Spark's name, in words of ours.
-STATEFUL = {
-    "Aggregate": "aggregate",
-    "Deduplicate": "duplicate removal",
-    "DeduplicateWithinWatermark": "duplicate removal within the watermark",
-    "FlatMapGroupsWithState": "state per key",
-    "FlatMapGroupsInPandasWithState": "state per key (pandas)",
-    "TransformWithState": "state per key",
-    "TransformWithStateInPandas": "state per key (pandas)",
-    "TransformWithStateInPySpark": "state per key (Python)",
-    "GlobalLimit": "limit",
-}
 
 
 @dataclass(frozen=True)
@@ -51,6 +43,8 @@ class Plan:
     stateful: tuple[str, ...]
     watermarks: tuple[Watermark, ...]
     event_time: str | None
+    #: The class of its operators, who decides it, and how far back their state reaches.
+    traits: Traits
     fingerprint: str
     #: What its sources were told: the door, the replica's term, who reads.
     options: Mapping[str, str]
@@ -97,14 +91,17 @@ def analyze(
         )
     nodes = list(_nodes(frame._jdf.queryExecution().analyzed()))
     _check_supported(fragment, frame)
-    operators = [tidy(node.simpleString(1000)) for node in nodes if not _is_leaf(node)]
+    traits = operators.read(nodes, fragment.function)
+    guarantee.check(fragment.name, fragment.where, fragment.policy, traits)
+    shown = [tidy(node.simpleString(1000)) for node in nodes if not _is_leaf(node)]
     return Plan(
         frame=frame,
         schema=schema,
         stateful=tuple(_stateful(nodes)),
         watermarks=tuple(_watermarks(nodes)),
         event_time=_event_time(schema, frame),
-        fingerprint=fingerprint(spark, fragment, inputs, operators),
+        traits=traits,
+        fingerprint=fingerprint(spark, fragment, inputs, shown),
         options=dict(options or {}),
     )
 
@@ -125,24 +122,14 @@ def analyze_all(spark: SparkSession, query: Query) -> dict[str, Plan]:
 
 def _nodes(plan: Any) -> Iterator[Any]:
     yield plan
-    children = plan.children()
-    for index in range(children.length()):
-        yield from _nodes(children.apply(index))
+    for child in items(plan.children()):
+        yield from _nodes(child)
 
 
 def _stateful(nodes: list[Any]) -> Iterator[str]:
     for node in nodes:
-        name = node.nodeName()
-        if not node.isStreaming():
-            continue
-        if name in STATEFUL:
-            yield f"{STATEFUL[name]}: {tidy(node.simpleString(8))}"
-        elif name == "Distinct":
-            yield "duplicate removal: distinct"
-        elif name == "Join" and all(
-            node.children().apply(i).isStreaming() for i in range(node.children().length())
-        ):
-            yield f"join of streams: {tidy(node.simpleString(8))}"
+        if operators.is_stateful(node):
+            yield f"{operators.STATEFUL[node.nodeName()]}: {tidy(node.simpleString(8))}"
 
 
 def _watermarks(nodes: list[Any]) -> Iterator[Watermark]:

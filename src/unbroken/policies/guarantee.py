@@ -1,0 +1,226 @@
+"""What consumers may see after a failure: from the policy and the class of the operators.
+
+    plain      repeatable  convergent-capable  deterministic  arbitrary
+    restart    repeating   repeating           repeating      divergent
+    active     repeating   repeating           repeating      refused
+    passive    repeating   repeating           repeating      repeating (held back until shipped)
+    upstream   repeating   convergent          refused        refused
+    gap        gap         gap                 gap            gap
+
+* *Plain* is a consumer that takes what comes.  Ours *merges*: it takes each epoch once, by number,
+  so repeated epochs are never seen.  For it all of the above is precise, except that a gap stays
+  a gap, and that an arbitrary fragment without a policy may draw an epoch again.
+* Upstream replays from empty state; consumers of ours see none of it before the state is
+  complete again, so what a plain consumer would see converge is precise for them.
+* Refused is what would break "an epoch has one content" (scenario 6): two copies of `rand()`
+  differ, and so does one that is computed again after its output was seen.
+* The weakest fragment on the way from the sources counts.
+
+>>> guarantee(Upstream(), OperatorClass.CONVERGENT)
+Guarantee(merging=<Recovery.PRECISE: 'precise'>, plain=<Recovery.CONVERGENT: 'convergent'>)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from unbroken.errors import DefinitionError
+from unbroken.policies.active import Active
+from unbroken.policies.gap import Gap
+from unbroken.policies.passive import Passive
+from unbroken.policies.policy import Policy, Restart
+from unbroken.policies.traits import OperatorClass, Traits
+from unbroken.policies.upstream import Upstream
+
+
+class Recovery(Enum):
+    """What is seen after a failure, from the strongest to the weakest.
+
+    >>> Recovery("gap").rank > Recovery.PRECISE.rank
+    True
+    """
+
+    PRECISE = "precise"
+    REPEATING = "repeating"
+    CONVERGENT = "convergent"
+    DIVERGENT = "divergent"
+    GAP = "gap"
+
+    @property
+    def rank(self) -> int:
+        """0 for the strongest."""
+        return list(Recovery).index(self)
+
+    @property
+    def meaning(self) -> str:
+        """The word in a sentence.
+
+        >>> Recovery.REPEATING.meaning
+        'nothing is lost; some epochs come twice, with the same rows'
+        """
+        return _MEANING[self]
+
+
+_MEANING = {
+    Recovery.PRECISE: "as if nothing had failed",
+    Recovery.REPEATING: "nothing is lost; some epochs come twice, with the same rows",
+    Recovery.CONVERGENT: "nothing is lost; some epochs come twice, with other rows at first",
+    Recovery.DIVERGENT: "epochs that come again have other rows, and so may all that follow",
+    Recovery.GAP: "epochs are missing, and the numbers that are missing are told",
+}
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a consumer of ours sees after a failure, and what a plain one would see.
+
+    >>> Guarantee(Recovery.PRECISE, Recovery.REPEATING).plain.value
+    'repeating'
+    """
+
+    merging: Recovery
+    plain: Recovery
+
+
+_P, _R, _C = Recovery.PRECISE, Recovery.REPEATING, Recovery.CONVERGENT
+_D, _G = Recovery.DIVERGENT, Recovery.GAP
+#: (merging, plain) for each class, in the order of the classes; None is refused.
+_TABLE: dict[type[Policy], tuple[tuple[Recovery, Recovery] | None, ...]] = {
+    Restart: ((_P, _R), (_P, _R), (_P, _R), (_D, _D)),
+    Active: ((_P, _R), (_P, _R), (_P, _R), None),
+    Passive: ((_P, _R), (_P, _R), (_P, _R), (_P, _R)),
+    Upstream: ((_P, _R), (_P, _C), None, None),
+    Gap: ((_G, _G), (_G, _G), (_G, _G), (_G, _G)),
+}
+
+
+def guarantee(policy: Policy, operator_class: OperatorClass) -> Guarantee | None:
+    """What a fragment of this class gives under this policy; None if it is refused.
+
+    >>> guarantee(Passive(), OperatorClass.DETERMINISTIC).merging.value
+    'precise'
+    >>> guarantee(Active(), OperatorClass.ARBITRARY) is None
+    True
+    """
+    cell = _TABLE[type(policy)][operator_class.rank]
+    return Guarantee(*cell) if cell else None
+
+
+def along(way: Iterable[Guarantee]) -> Guarantee:
+    """What is seen at the end of a way: the weakest on it counts, for either consumer.
+
+    Sources lose and repeat nothing, so a way without fragments is precise.
+
+    >>> one = guarantee(Gap(), OperatorClass.REPEATABLE)
+    >>> along([one, guarantee(Active(), OperatorClass.REPEATABLE)]).merging.value
+    'gap'
+    """
+    passed = list(way)
+    return Guarantee(
+        max((each.merging for each in passed), key=lambda r: r.rank, default=Recovery.PRECISE),
+        max((each.plain for each in passed), key=lambda r: r.rank, default=Recovery.PRECISE),
+    )
+
+
+def holds_output(policy: Policy, operator_class: OperatorClass) -> bool:
+    """Whether an epoch is released only when the backup has confirmed its output and layers.
+
+    What was not released may be computed again with other rows, because nobody saw it.
+
+    >>> holds_output(Passive(), OperatorClass.ARBITRARY)
+    True
+    >>> holds_output(Passive(), OperatorClass.DETERMINISTIC)
+    False
+    """
+    return isinstance(policy, Passive) and operator_class is OperatorClass.ARBITRARY
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a policy cannot protect a fragment, the line that decides it, and the way out.
+
+    >>> Refusal("two copies would differ", "", "use Passive").way_out
+    'use Passive'
+    """
+
+    why: str
+    where: str
+    way_out: str
+
+
+def refusal(policy: Policy, traits: Traits) -> Refusal | None:
+    """What is wrong with this policy for such a fragment, if anything.
+
+    >>> refusal(Active(), Traits(OperatorClass.ARBITRARY)).way_out
+    'protect it with Passive(), which has one writer'
+    """
+    if traits.operator_class is OperatorClass.ARBITRARY and isinstance(policy, Active | Upstream):
+        return _arbitrary(policy, traits)
+    if isinstance(policy, Upstream) and traits.endless:
+        endless = traits.endless[0]
+        return Refusal(
+            f"{endless.operator.name} cannot be computed again from kept epochs: {endless.why}",
+            endless.operator.where,
+            f"{endless.way_out}, or protect it with Passive() or Active()",
+        )
+    return None
+
+
+def _arbitrary(policy: Policy, traits: Traits) -> Refusal:
+    decider = traits.decided_by
+    if isinstance(policy, Active):
+        why = f"{decider.name} answers differently in each copy, so the copies would differ"
+    else:
+        why = f"{decider.name} answers differently when an epoch is computed again"
+    passive = "protect it with Passive(), which has one writer"
+    if not traits.stateful:
+        return Refusal(why, decider.where, passive)
+    return Refusal(
+        f"{why}, and the state with them",
+        decider.where,
+        f"put {decider.name} into a stateless fragment of its own in front, protected with "
+        f"Passive(), and this one may stay {policy.name}; or {passive}",
+    )
+
+
+def check(name: str, where: str, policy: Policy, traits: Traits) -> None:
+    """Refuses what cannot be: an error that starts with the line of the user's file.
+
+    >>> from unbroken.policies.traits import Operator
+    >>> noise = Traits(OperatorClass.ARBITRARY, Operator("uuid()"))
+    >>> check("ids", "shop.py:7", Upstream(), noise)
+    Traceback (most recent call last):
+    ...
+    unbroken.errors.DefinitionError: shop.py:7: fragment 'ids' cannot be upstream: uuid() answers \
+differently when an epoch is computed again
+      → protect it with Passive(), which has one writer
+    """
+    wrong = refusal(policy, traits)
+    if wrong:
+        raise DefinitionError(
+            f"{wrong.where or where}: fragment {name!r} cannot be {policy.name}: {wrong.why}",
+            hint=wrong.way_out,
+        )
+
+
+def warnings(policy: Policy, traits: Traits) -> tuple[str, ...]:
+    """What the user should know although it is allowed.
+
+    >>> warnings(Restart(), Traits())
+    ()
+    """
+    if traits.operator_class is not OperatorClass.ARBITRARY:
+        return ()
+    differs = f"{traits.decided_by}: two runs over the same epochs give other rows"
+    if isinstance(policy, Passive):
+        held = f"an epoch is released only when the backup has it, up to {policy.interval} later"
+        return (differs, held)
+    if isinstance(policy, Restart):
+        drawn = (
+            "an epoch that was written but not committed before a crash is computed again; if its "
+            "rows are others, that is an error and the fragment stops: Passive() prevents it"
+        )
+        return (differs, drawn)
+    return (differs,)
