@@ -1,0 +1,338 @@
+"""The store: what the control plane knows, on disk before it is acted on.
+
+    members      node-1  grpc://…                     who has joined
+    placement    alerts  node-1  term 3  live         who is expected, and where it stands
+    intentions   alerts  node-3  term 7  ship         what is under way (scenario 15)
+    terms        alerts  7                            the highest that was ever given
+    removals     alerts  node-2  term 8  node-2 …     why somebody is not there any more
+    holes        totals  51..57                       holes that are final (scenario 13)
+
+* One change is one transaction, and it is on the disk when the call returns: after kill -9 or a
+  power cut it is there as a whole or not at all.  A term and what it was given for, a step and the
+  standing that goes with it, are one change.
+* Terms never repeat, also when what they were given for is gone.
+* A hole is recorded once; whoever comes later is told what was recorded.
+* A store written by a newer Unbroken is refused; nobody guesses what its records mean.
+
+`Store` keeps what `records.Records` asks for in one SQLite file.
+
+>>> import tempfile
+>>> store = Store(Path(tempfile.mkdtemp()) / "control.db")
+>>> [(replica.node, replica.term) for replica in store.place("alerts", ["node-1", "node-2"])]
+[('node-1', 1), ('node-2', 2)]
+>>> store.next_term("alerts")
+3
+>>> store.record(Intention("alerts", Step.EXPECT, "node-3", survivor="node-2")).term
+4
+>>> [intention.sentence for intention in store.unfinished()]
+['alerts: expecting node-3 as a copy of node-2 (term 4)']
+>>> store.close()
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from unbroken.control.intentions import Intention, Placed, Standing, Step
+from unbroken.control.records import Hole, Removal
+from unbroken.errors import DiskError, UnbrokenError
+from unbroken.streams import disk
+
+#: Counts up whenever the tables below change their meaning.
+SCHEMA_VERSION = 1
+#: Older removals are forgotten: they are there to be read by people.
+REMOVALS_MAX = 1000
+#: How long to wait for another process that has the file open, such as a backup.
+BUSY_S_MAX = 5.0
+
+#: SQLite's errors that are the disk's, as the system calls them.
+_OF_THE_DISK = {
+    sqlite3.SQLITE_FULL: errno.ENOSPC,
+    sqlite3.SQLITE_IOERR: errno.EIO,
+    sqlite3.SQLITE_READONLY: errno.EROFS,
+    sqlite3.SQLITE_CANTOPEN: errno.EACCES,
+}
+
+_TABLES = """
+CREATE TABLE members (node TEXT PRIMARY KEY, address TEXT NOT NULL);
+CREATE TABLE terms (fragment TEXT PRIMARY KEY, term INTEGER NOT NULL);
+CREATE TABLE placement (
+    position INTEGER PRIMARY KEY AUTOINCREMENT, fragment TEXT NOT NULL, node TEXT NOT NULL,
+    term INTEGER NOT NULL, standing TEXT NOT NULL, UNIQUE (fragment, node));
+CREATE TABLE intentions (
+    fragment TEXT NOT NULL, term INTEGER NOT NULL, step TEXT NOT NULL, node TEXT NOT NULL,
+    survivor TEXT NOT NULL, replaces TEXT NOT NULL, reason TEXT NOT NULL,
+    PRIMARY KEY (fragment, term));
+CREATE TABLE removals (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, fragment TEXT NOT NULL, node TEXT NOT NULL,
+    term INTEGER NOT NULL, reason TEXT NOT NULL);
+CREATE TABLE holes (
+    stream TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, reason TEXT NOT NULL,
+    PRIMARY KEY (stream, first));
+"""
+
+
+class Store:
+    """The records in one SQLite file; may be used by several threads of one process.
+
+    >>> import tempfile
+    >>> store = Store(Path(tempfile.mkdtemp()) / "control.db")
+    >>> store.join("node-1", "grpc://127.0.0.1:4001"); store.members()
+    {'node-1': 'grpc://127.0.0.1:4001'}
+    >>> store.close()
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        with self._errors():
+            self._db = sqlite3.connect(
+                path, timeout=BUSY_S_MAX, isolation_level=None, check_same_thread=False
+            )
+            try:
+                # A rollback journal, not a write-ahead log: changes are rare, and one file that
+                # is complete after each of them is easier to copy and to look at.  EXTRA is FULL
+                # and syncs the folder too: without it a power cut could bring the journal back,
+                # and with it the state before the last change.
+                self._db.execute("PRAGMA journal_mode=DELETE")
+                self._db.execute("PRAGMA synchronous=EXTRA")
+                self._check_version()
+            except BaseException:
+                self._db.close()
+                raise
+
+    def _check_version(self) -> None:
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version > SCHEMA_VERSION:
+            raise UnbrokenError(
+                f"{self._path} was written by a newer Unbroken (records of version {version}, "
+                f"this one knows {SCHEMA_VERSION})",
+                hint="run the newer one, or start the query in another folder",
+            )
+        if version == 0:
+            with self._change() as db:
+                for table in _TABLES.split(";"):
+                    db.execute(table)
+                db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+
+    # Members.
+
+    def join(self, node: str, address: str) -> None:
+        """`node` is a member from now on, at `address`; said again, the address is a new one."""
+        with self._change() as db:
+            db.execute("INSERT OR REPLACE INTO members VALUES (?, ?)", (node, address))
+
+    def leave(self, node: str) -> None:
+        """`node` is no member any more."""
+        with self._change() as db:
+            db.execute("DELETE FROM members WHERE node = ?", (node,))
+
+    def members(self) -> dict[str, str]:
+        """Node to address."""
+        return dict(self._read("SELECT node, address FROM members ORDER BY node"))
+
+    # Terms and placement.
+
+    def next_term(self, fragment: str) -> int:
+        """A number that no writer of `fragment` has had, or will have again."""
+        with self._change() as db:
+            return _next_term(db, fragment)
+
+    def place(self, fragment: str, nodes: Sequence[str]) -> list[Placed]:
+        """The first placement of `fragment`, a term each; one that is placed stays as it is."""
+        with self._change() as db:
+            known = db.execute("SELECT 1 FROM placement WHERE fragment = ?", (fragment,)).fetchone()
+            # What has changed since is the work of repairs, and not to be undone by a restart.
+            for node in nodes if known is None else ():
+                _put(db, fragment, node, _next_term(db, fragment), Standing.STARTING)
+        return self.placement().get(fragment, [])
+
+    def placement(self) -> dict[str, list[Placed]]:
+        """Fragment to its expected replicas, in the order in which they were placed."""
+        found: dict[str, list[Placed]] = {}
+        rows = self._read(
+            "SELECT fragment, node, term, standing FROM placement ORDER BY fragment, position"
+        )
+        for fragment, node, term, standing in rows:
+            found.setdefault(fragment, []).append(Placed(node, term, Standing(standing)))
+        return found
+
+    def stand(self, fragment: str, node: str, standing: Standing) -> None:
+        """An expected replica stands so from now on (it is live, say)."""
+        with self._change() as db:
+            db.execute(
+                "UPDATE placement SET standing = ? WHERE fragment = ? AND node = ?",
+                (standing, fragment, node),
+            )
+
+    # Intentions.
+
+    def record(self, intention: Intention) -> Intention:
+        """Writes a step and the standing that goes with it; gives it a term if it has none."""
+        with self._change() as db:
+            if not intention.term:
+                intention = intention.under(_next_term(db, intention.fragment))
+            fragment, node, term = intention.fragment, intention.node, intention.term
+            if intention.step is Step.EXPECT:
+                # It takes the place of an unfinished repair, and removes whom it replaces.
+                db.execute(
+                    "DELETE FROM intentions WHERE fragment = ? AND step != ?",
+                    (fragment, Step.RELEASE),
+                )
+                db.execute(
+                    "UPDATE placement SET standing = ? WHERE fragment = ? AND node = ?",
+                    (Standing.GONE, fragment, intention.replaces),
+                )
+                _put(db, fragment, node, term, Standing.COMING)
+            elif intention.step is Step.LIVE:
+                _put(db, fragment, node, term, Standing.LIVE)
+            elif intention.step is Step.RELEASE:
+                db.execute(
+                    "DELETE FROM intentions WHERE fragment = ? AND node = ?", (fragment, node)
+                )
+                db.execute(
+                    "UPDATE placement SET standing = ? WHERE fragment = ? AND node = ?",
+                    (Standing.LEAVING, fragment, node),
+                )
+                _remove(db, Removal(fragment, node, term, intention.reason))
+            elif intention.step is Step.RELEASED:
+                db.execute(
+                    "DELETE FROM placement WHERE fragment = ? AND node = ?", (fragment, node)
+                )
+            db.execute("DELETE FROM intentions WHERE fragment = ? AND term = ?", (fragment, term))
+            if not intention.step.ends:
+                db.execute(
+                    "INSERT INTO intentions VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (fragment, term, intention.step, node, intention.survivor,
+                     intention.replaces, intention.reason),
+                )  # fmt: skip
+        return intention
+
+    def unfinished(self) -> list[Intention]:
+        """What was begun and not ended, the oldest terms first."""
+        rows = self._read(
+            "SELECT fragment, step, node, term, survivor, replaces, reason FROM intentions "
+            "ORDER BY fragment, term"
+        )
+        return [Intention(row[0], Step(row[1]), *row[2:]) for row in rows]
+
+    def removals(self) -> list[Removal]:
+        """Who was removed and why, the newest last."""
+        rows = self._read("SELECT fragment, node, term, reason FROM removals ORDER BY number")
+        return [Removal(*row) for row in rows]
+
+    # Holes.
+
+    def record_hole(self, hole: Hole) -> Hole:
+        """Records a hole once; if one that overlaps it is known, that one is the answer.
+
+        >>> import tempfile
+        >>> store = Store(Path(tempfile.mkdtemp()) / "control.db")
+        >>> store.record_hole(Hole("totals", 51, 57)) == store.record_hole(Hole("totals", 55, 60))
+        True
+        >>> store.close()
+        """
+        assert 0 <= hole.first <= hole.last, "both ends included"
+        with self._change() as db:
+            known = db.execute(
+                "SELECT stream, first, last, reason FROM holes "
+                "WHERE stream = ? AND first <= ? AND last >= ? ORDER BY first",
+                (hole.stream, hole.last, hole.first),
+            ).fetchone()
+            if known is not None:
+                return Hole(*known)
+            db.execute("INSERT INTO holes VALUES (?, ?, ?, ?)", hole)
+        return hole
+
+    def holes(self, stream: str) -> list[Hole]:
+        """The holes of `stream`, the first ones first."""
+        rows = self._read(
+            "SELECT stream, first, last, reason FROM holes WHERE stream = ? ORDER BY first", stream
+        )
+        return [Hole(*row) for row in rows]
+
+    def close(self) -> None:
+        """Closes the file."""
+        with self._lock:
+            self._db.close()
+
+    # One transaction, one kind of error.
+
+    def _read(self, query: str, *values: object) -> list[Any]:
+        with self._lock, self._errors():
+            return self._db.execute(query, values).fetchall()
+
+    @contextlib.contextmanager
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, self._errors():
+            self._roll_back()
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                # On a broken disk that may fail as well; then the next change begins with it.
+                with contextlib.suppress(sqlite3.Error):
+                    self._roll_back()
+                raise
+
+    def _roll_back(self) -> None:
+        if self._db.in_transaction:
+            self._db.execute("ROLLBACK")
+
+    @contextlib.contextmanager
+    def _errors(self) -> Iterator[None]:
+        """SQLite's word on the disk, as an error that says which disk and what to do."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+                raise DiskError(
+                    f"{self._path} is damaged: {error}",
+                    hint="put back a copy of it, or start the query in another folder",
+                ) from error
+            if code == sqlite3.SQLITE_BUSY:
+                raise UnbrokenError(
+                    f"{self._path} was in use for {BUSY_S_MAX:.0f} s",
+                    hint="another process has it open for writing: end it",
+                ) from error
+            if code not in _OF_THE_DISK:
+                raise
+            number = _OF_THE_DISK[code]
+            with disk.disk_errors(self._path):
+                full = number == errno.ENOSPC
+                raise OSError(number, os.strerror(number) if full else str(error)) from error
+
+
+def _next_term(db: sqlite3.Connection, fragment: str) -> int:
+    (term,) = db.execute(
+        "INSERT INTO terms VALUES (?, 1) "
+        "ON CONFLICT (fragment) DO UPDATE SET term = term + 1 RETURNING term",
+        (fragment,),
+    ).fetchone()
+    return int(term)
+
+
+def _put(db: sqlite3.Connection, fragment: str, node: str, term: int, standing: Standing) -> None:
+    db.execute(
+        "INSERT INTO placement (fragment, node, term, standing) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (fragment, node) DO UPDATE SET term = excluded.term, "
+        "standing = excluded.standing",
+        (fragment, node, term, standing),
+    )
+
+
+def _remove(db: sqlite3.Connection, removal: Removal) -> None:
+    db.execute("INSERT INTO removals (fragment, node, term, reason) VALUES (?, ?, ?, ?)", removal)
+    db.execute(
+        "DELETE FROM removals WHERE number <= (SELECT max(number) FROM removals) - ?",
+        (REMOVALS_MAX,),
+    )
