@@ -20,11 +20,17 @@ import os
 import re
 import shutil
 import uuid
+import zipfile
+from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
 from unbroken.checkpoints.layers import Checkpoint, Commit
 from unbroken.streams import disk
+
+#: Where forks for other nodes lie, beside the terms.
+SHIPMENTS = "shipments"
+SHIPMENT_ATTEMPTS = 3
 
 #: `8.changelog`, `8_uuid.zip`, `8.delta`, `8.snapshot`: state files that carry a version.
 _VERSIONED = re.compile(r"(\d+)(?:_[0-9a-f-]+)?\.(?:changelog|zip|delta|snapshot)")
@@ -50,18 +56,15 @@ def start(folder: Path, *, with_watermarks: bool, boot: str | None = None) -> St
     folder.mkdir(parents=True, exist_ok=True)
     for half_made in folder.glob(f"*{disk.TEMPORARY}"):
         shutil.rmtree(half_made)
-    terms = sorted((int(p.name) for p in folder.iterdir() if p.name.isdigit()), reverse=True)
+    terms = terms_in(folder)
     term = (terms[0] if terms else 0) + 1
+    if (found := _newest(folder, with_watermarks=with_watermarks, boot=boot)) is not None:
+        checkpoint, commit = found
+        made = fork(checkpoint, commit, folder / str(term), boot=boot)
+        return Start(made, term, commit.epoch)
     lost = ""
-    for old in terms:
-        checkpoint = Checkpoint(folder / str(old))
-        if _boot_of(checkpoint) != boot:
-            lost = "the machine was rebooted and Spark does not sync its checkpoints"
-            continue
-        commit = checkpoint.last(with_watermarks=with_watermarks)
-        if commit is not None:
-            made = fork(checkpoint, commit, folder / str(term), boot=boot)
-            return Start(made, term, commit.epoch)
+    if any(_boot_of(Checkpoint(folder / str(old))) != boot for old in terms):
+        lost = "the machine was rebooted and Spark does not sync its checkpoints"
     made = Checkpoint(folder / str(term))
     temporary = _begin(made.folder, boot)
     with disk.disk_errors(made.folder):
@@ -89,6 +92,40 @@ def fork(source: Checkpoint, at: Commit, target: Path, *, boot: str) -> Checkpoi
     return Checkpoint(target)
 
 
+def for_shipment(
+    folder: Path, *, with_watermarks: bool, boot: str | None = None
+) -> tuple[Checkpoint, Commit] | None:
+    """Forks the newest usable checkpoint of a replica's `folder` into `shipments/<id>`.
+
+    The replica may go on meanwhile.  None if nothing was committed yet.
+    """
+    boot = boot or boot_id()
+    for attempts_left in reversed(range(SHIPMENT_ATTEMPTS)):
+        target = folder / SHIPMENTS / uuid.uuid4().hex
+        try:
+            found = _newest(folder, with_watermarks=with_watermarks, boot=boot)
+            if found is None:
+                return None
+            made = fork(*found, target, boot=boot)
+            for torn in _ssts_without_snapshot(made.spark):
+                torn.unlink()
+            return made, found[1]
+        except FileNotFoundError:
+            # Gone while it was linked: a newer term has taken over, or Spark trimmed the batch.
+            if not attempts_left:
+                raise
+        finally:
+            shutil.rmtree(target.with_name(target.name + disk.TEMPORARY), ignore_errors=True)
+    return None
+
+
+def forget_shipments(folder: Path, keep: Container[str] = ()) -> None:
+    """Removes forks for shipping that nobody asks for any more: they hold on to old layers."""
+    for path in (folder / SHIPMENTS).glob("*"):
+        if path.name not in keep:
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def forget_before(folder: Path, term: int) -> None:
     """Removes the folders of older terms: the current one has committed work of its own."""
     for path in folder.iterdir():
@@ -98,8 +135,13 @@ def forget_before(folder: Path, term: int) -> None:
 
 def rebooted(folder: Path, boot: str | None = None) -> bool:
     """Whether the newest term in a replica's `folder` was begun before the last boot."""
-    terms = [int(p.name) for p in folder.glob("*") if p.name.isdigit()]
-    return bool(terms) and _boot_of(Checkpoint(folder / str(max(terms)))) != (boot or boot_id())
+    terms = terms_in(folder)
+    return bool(terms) and _boot_of(Checkpoint(folder / str(terms[0]))) != (boot or boot_id())
+
+
+def terms_in(folder: Path) -> list[int]:
+    """The terms that a replica's `folder` has, newest first."""
+    return sorted((int(p.name) for p in folder.glob("*") if p.name.isdigit()), reverse=True)
 
 
 def boot_id() -> str:
@@ -108,6 +150,17 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except FileNotFoundError:
         return "unknown"  # Not Linux: reboots are not noticed.
+
+
+def _newest(folder: Path, *, with_watermarks: bool, boot: str) -> tuple[Checkpoint, Commit] | None:
+    """The newest commit of this boot from which a replica can go on, whatever its term."""
+    for term in terms_in(folder):
+        checkpoint = Checkpoint(folder / str(term))
+        if _boot_of(checkpoint) == boot:
+            commit = checkpoint.last(with_watermarks=with_watermarks)
+            if commit is not None:
+                return checkpoint, commit
+    return None
 
 
 def _begin(target: Path, boot: str) -> Path:
@@ -132,6 +185,20 @@ def _belongs(name: str, *, batch: int) -> bool:
         return int(versioned[1]) <= batch + 1
     numbered = _OF_BATCH.fullmatch(name)
     return numbered is None or int(numbered[1]) <= batch
+
+
+def _ssts_without_snapshot(spark: Path) -> set[Path]:
+    """Spark writes ssts in place and the zip that names them last: before it they may be torn."""
+    named: set[Path] = set()
+    for path in spark.rglob("*.zip"):
+        try:
+            with zipfile.ZipFile(path) as snapshot:
+                _, text = snapshot.read("metadata").split(b"\n", 1)
+            files = [file["dfsSstFileName"] for file in json.loads(text)["sstFiles"]]
+        except (KeyError, TypeError, ValueError, zipfile.BadZipFile):
+            return set()  # Of a form that is not known here: nothing is taken from it.
+        named.update(path.parent / "SSTs" / file for file in files)
+    return set(spark.rglob("SSTs/*.sst")) - named
 
 
 def _link(source: Path, target: Path) -> None:
