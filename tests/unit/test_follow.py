@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -226,5 +227,64 @@ def test_headers_of_another_version_are_told(replica: Make):
         with pytest.raises(UnbrokenError, match="what r1 says of 's' cannot be read") as caught:
             take(follower, 1)
         assert "one version" in caught.value.hint
+    finally:
+        follower.close()
+
+
+def test_a_replica_that_froze_after_its_header_is_not_waited_for(replica: Make):
+    """It announced first, so it is asked first; its body never comes, the other one's does."""
+    frozen, lively = replica(), replica()
+    asked, thaw = threading.Event(), threading.Event()
+    serve_body = frozen.door._get["epoch"]
+
+    def freeze(command):
+        asked.set()
+        thaw.wait(60)
+        return serve_body(command)
+
+    frozen.door._get["epoch"] = freeze
+    frozen.append(0, 5)
+    book = {"r1": frozen.door.address}
+    follower = Follower("s", 0, lambda: book)
+    try:
+        until(lambda: follower._merge.wanted())
+        taking = threading.Thread(target=lambda: taken.extend(take(follower, 6)))
+        taken: list[int] = []
+        taking.start()
+        assert asked.wait(30)
+        lively.append(0, 5)
+        book["r2"] = lively.door.address
+        taking.join(20)
+        assert taken == [0, 1, 2, 3, 4, 5]
+        assert not thaw.is_set()
+    finally:
+        thaw.set()
+        follower.close()
+
+
+def test_a_replica_that_begins_later_does_not_stop_a_consumer(replica: Make):
+    """One that was repaired has no old epochs: they come from the other, the rest from either."""
+    old, new = replica(), replica()
+    new.log.start_at(3)
+    new.append(3, 5)
+    follower = Follower("s", 0, lambda: {"r1": old.door.address, "r2": new.door.address})
+    try:
+        until(lambda: follower._gone)
+        old.append(0, 2)
+        assert take(follower, 6) == [0, 1, 2, 3, 4, 5]
+    finally:
+        follower.close()
+
+
+def test_a_replica_that_comes_later_is_heard_without_a_pause_in_the_stream(replica: Make):
+    """A consumer that always finds something to take learns of newcomers all the same."""
+    first, second = replica(), replica()
+    book = {"r1": first.door.address}
+    follower = Follower("s", 0, lambda: book)
+    try:
+        first.append(0, 0)
+        assert take(follower, 1) == [0]
+        book["r2"] = second.door.address
+        until(lambda: "r2" in follower._listeners)
     finally:
         follower.close()

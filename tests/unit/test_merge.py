@@ -122,3 +122,11 @@ def test_whatever_happens_epochs_are_taken_once_in_order_from_one_who_has_them(s
                 merge.failed(fetch)
                 has[fetch.replica].discard(fetch.number)
     assert taken == list(range(len(taken)))
+
+
+def test_a_replica_that_goes_between_body_and_taken_loses_nothing():
+    merge = Merge("s", start=7)
+    merge.announced("r1", [Header("s", 7, digest="d7")])
+    merge.lost("r1")
+    merge.taken(7)
+    assert merge.next == 8

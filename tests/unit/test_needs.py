@@ -98,3 +98,42 @@ def test_nothing_is_trimmed_that_an_expected_consumer_may_ask_for(steps, newest:
     if model:
         assert below == max(0, min(min(model.values()), newest + 1 - keep))
         assert model[needs.holder] == min(model.values())
+
+
+def test_what_control_said_late_or_twice_changes_nothing():
+    """Scenario 15: an expectation is done again under a newer term, an older removal comes late."""
+    needs = Needs()
+    needs.expect("r@node-1")
+    needs.record("r@node-1", term=3, processed=8, need=9)
+    needs.expect("r@node-2", term=5, like="r@node-1")
+    needs.remove("r@node-2", term=4)
+    assert needs.trim_below(newest=20, keep=0) == 9
+    needs.record("r@node-2", term=1, processed=11, need=12)
+    needs.expect("r@node-2", term=5, like="r@node-1")
+    assert needs.processed["r@node-2"] == 11, "said twice"
+
+
+def test_a_removed_replica_is_not_believed_until_it_is_expected_again():
+    """Scenario 3: paused, replaced, awake again; also after a restart of the producer."""
+    needs = Needs()
+    needs.expect("r@node-1")
+    needs.remove("r@node-1", term=6)
+    needs = Needs(needs.terms, needs.ruled)
+    with pytest.raises(FenceError):
+        needs.record("r@node-1", term=3, processed=8, need=9)
+    needs.expect("r@node-1", term=6)
+    with pytest.raises(FenceError):
+        needs.record("r@node-1", term=3, processed=8, need=9)
+    needs.expect("r@node-1", term=7)
+    needs.record("r@node-1", term=1, processed=4, need=5)
+    assert needs.trim_below(newest=20, keep=0) == 5
+
+
+def test_a_newcomer_holds_back_what_the_survivor_does():
+    """Scenario 2: it is given the survivor's state, and will ask for what comes after it."""
+    needs = Needs()
+    needs.expect("r@node-1")
+    needs.record("r@node-1", term=1, processed=99, need=100)
+    needs.expect("r@node-3", term=2, like="r@node-1")
+    needs.record("r@node-1", term=1, processed=130, need=131)
+    assert needs.trim_below(newest=140, keep=0) == 100

@@ -104,3 +104,25 @@ def test_status_can_be_read_while_consumers_come_and_go(tmp_path: Path, monkeypa
     stop.set()
     looking.join(30)
     assert errors == []
+
+
+def test_a_replica_that_was_removed_stays_barred_when_the_producer_restarts(tmp_path: Path):
+    """Scenario 3: it was only paused; neither its acks nor the first placement let it in again."""
+    served = Served(EpochLog(tmp_path, "s"), ["r@node-1", "r@node-2"], keep=0)
+    served.ack("r@node-2", term=4, processed=8, need=9)
+    served.expect("r@node-3", term=7, like="r@node-2")
+    served.release("r@node-1", term=8)
+    again = Served(EpochLog(tmp_path, "s"), ["r@node-1", "r@node-2"], keep=0)
+    assert sorted(again.needs.processed) == ["r@node-2", "r@node-3"]
+    with pytest.raises(FenceError):
+        again.ack("r@node-1", term=9, processed=8, need=9)
+    again.release("r@node-3", term=6)  # Late: it was expected under a newer term.
+    assert "r@node-3" in again.needs.processed
+
+
+def test_a_newcomer_learns_which_clients_are_waited_for(tmp_path: Path):
+    """What a survivor keeps for a client that is away its new copy must keep too."""
+    served = Served(EpochLog(tmp_path, "s"), ["r@node-1"], keep=0)
+    served.expect("nightly")
+    served.expect("r@node-3", term=7, like="r@node-1")
+    assert served.clients == ["nightly"]

@@ -204,6 +204,17 @@ def checked_name(name: object) -> str:
     )
 
 
+def checked_consumer(name: object) -> str:
+    """A consumer's name from outside: a plain name, or a replica's, which names its node too.
+
+    >>> checked_consumer("suspects@node-1")
+    'suspects@node-1'
+    """
+    for part in str(name).split("@", 1):
+        checked_name(part)
+    return str(name)
+
+
 def _rows_of(reader: Any) -> pa.Table:
     batches, size = [], 0
     for chunk in reader:
@@ -264,6 +275,24 @@ def free_port(host: str, port: int = 0) -> int:
             raise _cannot_listen(host, port, getattr(error, "strerror", None) or error) from error
         found: int = probe.getsockname()[1]
         return found
+
+
+def refuses(address: str, timeout_s: float = 0.5) -> bool:
+    """Whether nobody listens at `address`: proof that the process of that door is gone.
+
+    A process that is paused, cut off or busy does not refuse: the kernel answers for it, or nobody.
+
+    >>> refuses(f"grpc://127.0.0.1:{free_port('127.0.0.1')}")
+    True
+    """
+    host, _, port = address.removeprefix("grpc://").rpartition(":")
+    try:
+        with socket.create_connection((host, int(port)), timeout_s):
+            return False
+    except ConnectionRefusedError:
+        return True
+    except (OSError, ValueError):
+        return False
 
 
 def _cannot_listen(host: str, port: int, why: object) -> PortInUse:

@@ -5,8 +5,10 @@
 
 * One listener per replica asks for headers from where the consumer is and waits for news; a replica
   that is gone is asked for again until it is back or the book names another.
-* `take` fetches the body of the next epoch from whoever announced it first.  A replica whose body
-  did not come is asked to announce again.
+* `take` fetches the body of the next epoch from whoever announced it first.  A body that takes
+  longer than `STALL_S` is asked for at the next replica too, and the first one to come is taken: a
+  replica that froze between header and body costs that much and no more.
+* A replica whose body did not come is asked to announce again.
 * Headers are read at most `AHEAD_EPOCHS_MAX` ahead of the consumer.
 """
 
@@ -15,6 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from unbroken.epochs import Epoch, Header
 from unbroken.errors import DiskError, DivergenceError, EpochGone, UnbrokenError, Unreachable
@@ -24,6 +27,9 @@ from unbroken.streams.merge import Fetch, Merge
 #: Replica name to address of its door.
 Replicas = Mapping[str, str]
 RETRY_S = 0.1
+#: How often the book is asked for replicas that have come since.
+WATCH_S = 0.5
+STALL_S = 0.1
 BODY_S_MAX = 30.0
 AHEAD_EPOCHS_MAX = 256
 
@@ -41,9 +47,12 @@ class Follower:
         self._watching = threading.Lock()
         self._listeners: dict[str, threading.Thread] = {}
         self._peers: dict[str, Peer] = {}
+        #: Replicas that no longer have what we need.
+        self._gone: set[str] = set()
         #: The next header to ask each replica for.
         self._ask_from: dict[str, int] = {}
         self._watch()
+        threading.Thread(target=self._keep_watching, daemon=True, name=f"watch-{stream}").start()
 
     @property
     def next(self) -> int:
@@ -68,17 +77,53 @@ class Follower:
                     raise self._error
                 fetch = self._merge.wanted()
             if fetch is None:
-                self._watch()
                 return None
-            epoch = self._fetch(fetch)
-            with self._changed:
-                if epoch is not None:
+            epoch = self._fetch_first(fetch)
+            if epoch is not None:
+                with self._changed:
                     self._merge.taken(fetch.number)
                     self._changed.notify_all()
-                    return epoch
-                self._merge.failed(fetch)
-                self._ask_from[fetch.replica] = fetch.number
-                self._changed.notify_all()
+                return epoch
+
+    def _fetch_first(self, fetch: Fetch) -> Epoch | None:
+        """The body from `fetch.replica`, or from another that announced it if that one stalls."""
+        asked = {self._ask(fetch): fetch}
+        while asked:
+            done, _ = wait(asked, STALL_S, return_when=FIRST_COMPLETED)
+            for future in done:
+                came_from = asked.pop(future)
+                epoch = future.result()
+                with self._changed:
+                    if epoch is not None:
+                        for stalled in asked.values():
+                            self._announce_again(stalled)
+                        return epoch
+                    self._merge.failed(came_from)
+                    self._ask_from[came_from.replica] = fetch.number
+                    self._changed.notify_all()
+            with self._changed:
+                another = self._merge.wanted(besides={f.replica for f in asked.values()})
+            if another is not None:
+                asked[self._ask(another)] = another
+        return None
+
+    def _ask(self, fetch: Fetch) -> Future[Epoch | None]:
+        """Fetches in a thread that nobody has to wait for, also not at the end of the process."""
+        answer: Future[Epoch | None] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(self._fetch(fetch))
+            except BaseException as error:
+                answer.set_exception(error)
+
+        threading.Thread(target=run, daemon=True, name=f"fetch-{self.stream}").start()
+        return answer
+
+    def _announce_again(self, stalled: Fetch) -> None:
+        """Whoever stalls is not asked first next time: what it said counts once it says it anew."""
+        self._merge.lost(stalled.replica)
+        self._ask_from[stalled.replica] = stalled.number + 1
 
     def _fetch(self, fetch: Fetch) -> Epoch | None:
         command = {"do": "epoch", "stream": self.stream, "number": fetch.number}
@@ -91,6 +136,10 @@ class Follower:
                 return None  # Damaged or trimmed here; another replica still has it.
             raise
         return None if table is None else Epoch.from_stamped(table)
+
+    def _keep_watching(self) -> None:
+        while not self._closed.wait(WATCH_S):
+            self._watch()
 
     def _watch(self) -> None:
         """Listens to every replica that the book names."""
@@ -121,6 +170,17 @@ class Follower:
                     self._ask_from[replica] = self._merge.next
                 if self._closed.wait(RETRY_S) or self._moved(replica, peer.address):
                     return
+            except EpochGone as error:
+                with self._changed:
+                    self._merge.lost(replica)
+                    self._gone.add(replica)
+                    nobody = self._gone >= self._listeners.keys()
+                    if nobody:
+                        self._error = error
+                        self._changed.notify_all()
+                    self._ask_from[replica] = self._merge.next
+                if nobody or self._closed.wait(RETRY_S):
+                    return
             except UnbrokenError as error:
                 with self._changed:
                     self._error = error
@@ -146,6 +206,7 @@ class Follower:
                 hint="all processes of a cluster must run one version of Unbroken",
             ) from error
         with self._changed:
+            self._gone.discard(replica)
             self._merge.announced(replica, headers)
             if self._merge.refused.keys() >= self._listeners.keys():
                 raise DivergenceError(
@@ -158,12 +219,12 @@ class Follower:
             self._changed.notify_all()
 
     def _moved(self, replica: str, address: str) -> bool:
-        """Whether the book has another address now; then a new listener takes over."""
+        """Whether the book has another address now, or none; a new listener takes over then."""
         try:
             found = self._find().get(replica)
         except Unreachable:
             return False
-        if found in (None, address):
+        if found == address:
             return False
         with self._watching:
             self._listeners.pop(replica, None)

@@ -25,7 +25,7 @@ Fetch(replica='r2', number=7)
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from unbroken.epochs import Header
@@ -100,10 +100,11 @@ class Merge:
         copies = self._copies.get(header.number)
         return copies.header if copies else self._taken.get(header.number)
 
-    def wanted(self) -> Fetch | None:
-        """The next epoch and who to ask for it; None while nobody has announced it."""
+    def wanted(self, besides: Collection[str] = ()) -> Fetch | None:
+        """The next epoch and who to ask for it, other than `besides`; None if there is nobody."""
         copies = self._copies.get(self.next)
-        return Fetch(copies.replicas[0], self.next) if copies and copies.replicas else None
+        free = [r for r in copies.replicas if r not in besides] if copies else []
+        return Fetch(free[0], self.next) if free else None
 
     def others(self, fetch: Fetch) -> bool:
         """Whether anybody else has announced what `fetch` asks for."""
@@ -126,7 +127,9 @@ class Merge:
     def taken(self, number: int) -> None:
         """The consumer has epoch `number`."""
         assert number == self.next, "epochs are taken in order"
-        self._taken[number] = self._copies.pop(number).header
+        copies = self._copies.pop(number, None)
+        if copies is not None:  # Its replica may have gone between its body and this call.
+            self._taken[number] = copies.header
         if len(self._taken) > REMEMBERED_MAX:
             self._taken.popitem(last=False)
         self.next += 1

@@ -10,6 +10,10 @@
 * An ack says two things: *processed* to p, and may still ask *from* f.  Only f counts for trimming.
 * An ack of an older term is refused, also by a producer that restarted: the owner keeps `terms`
   on disk (invariant 5).
+* Control expects and removes replicas under a term of its own, because what it says may arrive late
+  and twice: an older term changes nothing.  A replica that was removed is barred: it was perhaps
+  only paused, and must neither hold back trimming with its next word nor be believed.  A newcomer
+  holds back what the survivor does whose state it is given.
 * A follower that nobody declared holds nothing back; for it the newest `KEEP_EPOCHS` stay.
 
 This module only decides.  It does no I/O and reads no clock.
@@ -41,20 +45,53 @@ class _Need:
     need: int | None = None
 
 
+#: The term of what control said last, and whether it expects the consumer.
+Ruling = tuple[int, bool]
+
+
 class Needs:
     """What the consumers of one stream may still ask for."""
 
-    def __init__(self, terms: dict[str, int] | None = None) -> None:
+    def __init__(
+        self, terms: dict[str, int] | None = None, ruled: dict[str, Ruling] | None = None
+    ) -> None:
         self._needs: dict[str, _Need] = {}
         self._terms = dict(terms or {})
+        #: What control said last of each consumer, to be kept on disk by the owner.
+        self.ruled: dict[str, Ruling] = {c: (t, e) for c, (t, e) in (ruled or {}).items()}
 
-    def expect(self, consumer: str) -> None:
-        """From now on `consumer` holds back trimming."""
-        self._needs.setdefault(consumer, _Need(self._terms.get(consumer, 0)))
+    def expect(self, consumer: str, *, term: int = 0, like: str | None = None) -> None:
+        """From now on `consumer` holds back trimming, as much as `like` does.
+
+        >>> needs = Needs(); needs.expect("r@node-1")
+        >>> needs.record("r@node-1", term=1, processed=8, need=9)
+        >>> needs.expect("r@node-3", term=5, like="r@node-1"); needs.trim_below(newest=20, keep=0)
+        9
+        """
+        known, expected = self.ruled.get(consumer, (0, True))
+        if not expected and term <= known:
+            return  # Barred, and nothing newer lets it in.
+        if 0 < term < known:
+            return  # Said before the last ruling: late.
+        if term > known:
+            # A new life of that replica: it counts its own terms from anew.
+            self.ruled[consumer] = (term, True)
+            self._terms.pop(consumer, None)
+            self._needs.pop(consumer, None)
+        if consumer not in self._needs:
+            pattern = self._needs.get(like or "")
+            self._needs[consumer] = _Need(
+                self._terms.get(consumer, 0), need=pattern.need if pattern else None
+            )
 
     def record(self, consumer: str, *, term: int, processed: int, need: int) -> None:
         """Takes an ack; a consumer that was not expected is expected from now on."""
         known = self._terms.get(consumer, 0)
+        if self.barred(consumer):
+            raise FenceError(
+                f"ack of {consumer} refused: it was removed",
+                hint="this replica was replaced; it should stop and rejoin as a spare",
+            )
         if term < known:
             raise FenceError(
                 f"ack of {consumer} under term {term} refused: term {known} has begun",
@@ -65,9 +102,21 @@ class Needs:
         entry.term, entry.processed = term, max(entry.processed, processed)
         entry.need = max(entry.need or 0, need)
 
-    def remove(self, consumer: str) -> None:
-        """`consumer` will not come back: it no longer holds anything."""
+    def remove(self, consumer: str, *, term: int = 0) -> None:
+        """`consumer` will not come back: it no longer holds anything.
+
+        Removed under a term, it is not believed any more either.
+        """
+        known, _ = self.ruled.get(consumer, (0, True))
+        if term < known:
+            return  # It was expected again in the meantime.
+        if term:
+            self.ruled[consumer] = (term, False)
         self._needs.pop(consumer, None)
+
+    def barred(self, consumer: str) -> bool:
+        """Whether `consumer` was removed and not expected since."""
+        return not self.ruled.get(consumer, (0, True))[1]
 
     @property
     def terms(self) -> dict[str, int]:

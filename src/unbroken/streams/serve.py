@@ -3,9 +3,10 @@
     extent  {stream}                       the first epoch that is there, and the next number
     headers {stream, from}                 those from there on; waits a while for the first
     epoch   {stream, number}               header and rows
-    expect  {stream, consumer}             this consumer holds back trimming from now on
+    expect  {stream, consumer, term, like} this consumer holds back trimming from now on
     ack     {stream, consumer, term, processed, need}
-    release {stream, consumer}             it will not come back
+    consumers {stream}                     the clients that it keeps epochs for, by name
+    release {stream, consumer, term}       it will not come back
 
 What consumers said under which term is kept on disk beside the log: a producer that restarted must
 not believe a replica that was replaced before (invariant 5).
@@ -22,7 +23,7 @@ import pyarrow as pa
 
 from unbroken.errors import UnbrokenError
 from unbroken.streams import disk
-from unbroken.streams.flight import POLL_S, Command, Door, checked_name
+from unbroken.streams.flight import POLL_S, Command, Door, checked_consumer
 from unbroken.streams.log import EpochLog
 from unbroken.streams.needs import Needs
 
@@ -44,24 +45,27 @@ class Served:
         self._lock = threading.Lock()
         self._file = log.folder / "consumers.json"
         known = json.loads(self._file.read_bytes()) if self._file.exists() else {}
-        self.needs = Needs(known.get("terms"))
+        self.needs = Needs(known.get("terms"), known.get("ruled"))
         self._declared: set[str] = set(known.get("declared", []))
         self._saved = self._note()
         for consumer in [*consumers, *self._declared]:
-            self.needs.expect(consumer)
+            if not self.needs.barred(consumer):
+                self.needs.expect(consumer)
 
-    def expect(self, consumer: str) -> None:
+    def expect(self, consumer: str, *, term: int = 0, like: str | None = None) -> None:
         """`consumer` holds back trimming from now on, also after a restart of this producer."""
         with self._lock:
-            self.needs.expect(consumer)
-            self._declared.add(consumer)
+            self.needs.expect(consumer, term=term, like=like)
+            if not self.needs.barred(consumer):
+                self._declared.add(consumer)
             self._save()
 
-    def release(self, consumer: str) -> None:
+    def release(self, consumer: str, *, term: int = 0) -> None:
         """`consumer` will not come back."""
         with self._lock:
-            self.needs.remove(consumer)
-            self._declared.discard(consumer)
+            self.needs.remove(consumer, term=term)
+            if term == 0 or self.needs.barred(consumer):
+                self._declared.discard(consumer)
             self._save()
 
     def ack(self, consumer: str, *, term: int, processed: int, need: int) -> None:
@@ -78,13 +82,31 @@ class Served:
             self._trim(self.needs.trim_below(newest=self.log.next - 1, keep=self._keep))
 
     @property
+    def consumers(self) -> list[str]:
+        """All that are expected."""
+        with self._lock:
+            return list(self.needs.processed)
+
+    @property
+    def clients(self) -> list[str]:
+        """Consumers that declared themselves; not replicas, which control declares."""
+        with self._lock:
+            return sorted(name for name in self._declared if "@" not in name)
+
+    @property
     def holder(self) -> str | None:
         """The consumer that holds back the most, by name."""
         with self._lock:
             return self.needs.holder
 
     def _note(self) -> str:
-        return json.dumps({"terms": self.needs.terms, "declared": sorted(self._declared)})
+        return json.dumps(
+            {
+                "terms": self.needs.terms,
+                "declared": sorted(self._declared),
+                "ruled": self.needs.ruled,
+            }
+        )
 
     def _save(self) -> None:
         """Writes what changed; compared with the disk, so that a failed write is made up for."""
@@ -118,6 +140,7 @@ class StreamDoor:
         door.on_act("expect", self._expect)
         door.on_act("release", self._release)
         door.on_act("ack", self._ack)
+        door.on_act("consumers", self._consumers)
 
     def __getitem__(self, name: str) -> Served:
         found = self.streams.get(name)
@@ -140,14 +163,22 @@ class StreamDoor:
         return {"first": log.first, "next": log.next}
 
     def _expect(self, command: Command) -> dict[str, int]:
-        self[command["stream"]].expect(checked_name(command["consumer"]))
+        self[command["stream"]].expect(
+            checked_consumer(command["consumer"]), term=int(command.get("term", 0)),
+            like=command.get("like"),
+        )  # fmt: skip
         return self._extent(command)
 
     def _release(self, command: Command) -> None:
-        self[command["stream"]].release(checked_name(command["consumer"]))
+        self[command["stream"]].release(
+            checked_consumer(command["consumer"]), term=int(command.get("term", 0))
+        )
 
     def _ack(self, command: Command) -> None:
         self[command["stream"]].ack(
-            checked_name(command["consumer"]), term=int(command["term"]),
+            checked_consumer(command["consumer"]), term=int(command["term"]),
             processed=int(command["processed"]), need=int(command["need"]),
         )  # fmt: skip
+
+    def _consumers(self, command: Command) -> list[str]:
+        return self[command["stream"]].clients
