@@ -1,6 +1,7 @@
 """A cluster of real processes on this machine.
 
     this process ── keeper (sources, clock, book)
+                 ├─ control (who runs what; notices and repairs)
                  ├─ node-1 (Python, JVM, Python workers)
                  └─ node-2 …
 
@@ -13,7 +14,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import signal
@@ -25,9 +25,11 @@ from pathlib import Path
 from types import TracebackType
 
 from unbroken.client.cluster import Cluster
-from unbroken.errors import BY_NAME, DefinitionError, UnbrokenError, Unreachable
+from unbroken.control.placement import place
+from unbroken.errors import DefinitionError, UnbrokenError, Unreachable
 from unbroken.node import setup
-from unbroken.node.process import Tree
+from unbroken.node.process import Tree, lock_folder, raise_noted
+from unbroken.policies import Active, Restart
 from unbroken.query import Query
 from unbroken.streams.flight import free_port
 
@@ -39,7 +41,7 @@ RESTARTS_MAX = 5
 RESTARTS_S = 300.0
 #: How long to wait for the processes of an earlier cluster in the same folder to end.
 LOCK_S_MAX = 15.0
-KEEPER = "keeper"
+KEEPER, CONTROL = "keeper", "control"
 
 
 class LocalCluster(Cluster):
@@ -47,6 +49,9 @@ class LocalCluster(Cluster):
 
     `folder` keeps everything (logs, checkpoints): a later cluster in the same folder goes on where
     this one stopped.  Without it a temporary folder is used and removed at the end.
+
+    With fewer nodes than a policy asks for, the cluster starts with what can be placed and `status`
+    says what it waits for; `strict=True` refuses instead.
     """
 
     #: What runs as a node; a test puts a node there that dies when it is told to.
@@ -65,20 +70,33 @@ class LocalCluster(Cluster):
         memory: str = "1g",
         settings: Mapping[str, str] | None = None,
         log_bytes_max: int = 1 << 30,
+        strict: bool = False,
     ) -> None:
         query.check()
         if nodes < 1:
             raise DefinitionError(f"a cluster of {nodes} nodes", hint="at least one node")
+        for fragment in query.fragments.values():
+            if not isinstance(fragment.policy, (Active, Restart)):
+                raise DefinitionError(
+                    f"{fragment.where}: {fragment.policy.name} can be explained, but not run yet",
+                    hint="policy=Active(replicas=2), or none: started again on its own node",
+                )
         self._host, self._port = host, free_port(host, port)
         self._temporary = folder is None
         self.folder = Path(folder or tempfile.mkdtemp(prefix="unbroken-")).absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.nodes = [f"node-{i + 1}" for i in range(nodes)]
         fragments = [s.name for s in query.check() if s.name in query.fragments]
+        placement = place({f: query.fragments[f].policy.copies for f in fragments}, self.nodes)
+        #: What the policies ask for and the nodes cannot give, in sentences.
+        self.warnings = placement.sentences
+        if strict and self.warnings:
+            raise DefinitionError("; ".join(self.warnings), hint="or start without strict")
         self._setup = setup.Setup(
             query=query.name,
-            placement={name: self.nodes[i % nodes] for i, name in enumerate(fragments)},
+            placement={name: list(held) for name, held in placement.nodes.items()},
             entry=f"grpc://{host}:{self._port}",
+            control=f"grpc://{host}:{free_port(host)}",
             manual=query.epoch_s is None if manual is None else manual,
             master=master,
             memory=memory,
@@ -118,36 +136,20 @@ class LocalCluster(Cluster):
 
     def begin(self) -> None:
         """Starts all processes without waiting."""
-        self._lock_folder()
+        self._lock_file = lock_folder(self.folder, "another cluster", wait_s=LOCK_S_MAX)
         setup.save(self.folder, self._query, self._setup)
         with self._lock:
-            for name in (KEEPER, *self.nodes):
+            for name in (KEEPER, CONTROL, *self.nodes):
                 self._spawn(name)
         threading.Thread(target=self._watch, daemon=True, name="watch").start()
-
-    def _lock_folder(self) -> None:
-        """One cluster per folder.  The processes of a cluster share its lock, so it is free only
-        when all of them are gone, also after their parent was killed."""
-        handle = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        self._lock_file = handle
-        deadline = time.monotonic() + LOCK_S_MAX
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise UnbrokenError(
-                        f"another cluster runs in {self.folder}",
-                        hint="end it, or choose another folder",
-                    ) from None
-                time.sleep(WATCH_S / 2)
 
     def _spawn(self, name: str) -> None:
         arguments = ["--folder", str(self.folder)]
         if name == KEEPER:
             module = "unbroken.node.keeper"
             arguments += ["--host", self._host, "--port", str(self._port)]
+        elif name == CONTROL:
+            module = "unbroken.node.control"
         else:
             module = self._node_module
             arguments += ["--name", name]
@@ -176,11 +178,9 @@ class LocalCluster(Cluster):
 
     def raise_start_error(self) -> None:
         """Raises what a process wrote down before it gave up."""
-        for name in (KEEPER, *self.nodes):
-            note = self.folder / f"{name}.error"
-            if note.exists() and not self._trees[name].alive:
-                kind, what, hint = (*note.read_text().split("\n", 2), "", "")[:3]
-                raise BY_NAME.get(kind, UnbrokenError)(what, hint=hint)
+        for name in (KEEPER, CONTROL, *self.nodes):
+            if not self._trees[name].alive:
+                raise_noted(self.folder, name)
 
     def _watch(self) -> None:
         """Starts again what died by itself."""

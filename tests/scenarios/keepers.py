@@ -42,7 +42,7 @@ def prepare(folder: Path, *, epoch: str = "manual", port: int = 1, **options: An
     """Writes what a keeper reads when it starts."""
     folder.mkdir(parents=True, exist_ok=True)
     told = setup.Setup(
-        query="shop", placement={"copy": "node-1"}, entry=f"grpc://127.0.0.1:{port}",
+        query="shop", placement={"copy": ["node-1"]}, entry=f"grpc://127.0.0.1:{port}", control="grpc://127.0.0.1:1",
         manual=epoch == "manual", **options,
     )  # fmt: skip
     setup.save(folder, make_query(epoch), told)

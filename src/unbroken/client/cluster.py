@@ -13,8 +13,8 @@ from collections.abc import Generator
 from typing import Any
 
 from unbroken.client.producer import Producer
+from unbroken.client.progress import raise_failure
 from unbroken.epochs import Epoch
-from unbroken.errors import FragmentFailed
 from unbroken.node.book import BookReader
 from unbroken.streams.flight import Peer, checked_name
 from unbroken.streams.follow import Follower
@@ -44,7 +44,7 @@ class Cluster:
         """
         checked_name(stream)
         if consumer is not None:
-            self._book.ask(stream, {"do": "expect", "consumer": consumer})
+            self._book.agree(stream, {"do": "expect", "consumer": consumer})
         if start is None:
             start = self._book.ask(stream, {"do": "extent"})["first"]
         return self._follow(stream, start or 0, consumer)
@@ -55,7 +55,8 @@ class Cluster:
             while True:
                 epoch = follower.take(timeout_s=POLL_S)
                 if epoch is None:
-                    self._raise_failure(stream)
+                    # Nobody must wait for ever for a fragment that has failed, or one before it.
+                    raise_failure(self.status(), stream)
                     continue
                 yield epoch
                 if consumer is not None:  # Back here: the caller has done with it.
@@ -64,18 +65,6 @@ class Cluster:
                     self._book.tell(stream, {**ack, "processed": number, "need": number + 1})
         finally:
             follower.close()
-
-    def _raise_failure(self, stream: str) -> None:
-        """A follower must not wait for ever for a fragment that has failed, or one before it."""
-        nodes = self.status()["nodes"]
-        fragments = {k: f for report in nodes.values() for k, f in report["fragments"].items()}
-        path = [stream]
-        for name in path:  # Grows while we walk towards the sources.
-            fragment = fragments.get(name, {"inputs": [], "failed": ""})
-            if fragment["failed"]:
-                what, _, hint = fragment["failed"].partition("\n  → ")
-                raise FragmentFailed(what, hint=hint)
-            path += fragment["inputs"]
 
     def status(self) -> dict[str, Any]:
         """What every source, node and fragment does right now."""

@@ -70,13 +70,23 @@ class Progress:
             time.sleep(LOOK_S)
 
 
-def raise_failure(status: Status) -> None:
-    """Raises the failure of a fragment as what it is."""
+def raise_failure(status: Status, stream: str | None = None) -> None:
+    """Raises the failure of a fragment as what it is: of any, or of one that `stream` depends on.
+
+    A fragment has failed when all of its copies have; the last words of silent nodes don't count.
+    """
+    copies: dict[str, list[Status]] = {}
     for node in status["nodes"].values():
-        for fragment in node["fragments"].values():
-            if fragment["failed"]:
-                what, _, hint = fragment["failed"].partition("\n  → ")
-                raise FragmentFailed(what, hint=hint)
+        for name, fragment in node["fragments"].items():
+            if "silent" not in node["state"]:
+                copies.setdefault(name, []).append(fragment)
+    path = list(copies) if stream is None else [stream]
+    for name in path:  # Grows while we walk towards the sources.
+        told = copies.get(name, [])
+        if told and all(fragment["failed"] for fragment in told):
+            what, _, hint = told[0]["failed"].partition("\n  → ")
+            raise FragmentFailed(what, hint=hint)
+        path += told[0]["inputs"] if told and stream is not None else []
 
 
 def _positions(status: Status) -> object:

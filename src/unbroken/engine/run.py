@@ -35,6 +35,11 @@ from unbroken.errors import FragmentFailed, MisalignedBatch
 
 HASH = "__unbroken_hash"
 _ERROR = re.compile(r"[\w.]+(Error|Exception|Gone|Lost|Batch)\b")
+#: A machine that was too busy for Spark's ten seconds, or a worker that was killed.
+_PASSING = re.compile(
+    r"waiting for the Python worker to connect back|Python worker failed to connect back"
+    r"|Python worker exited unexpectedly|java\.io\.EOFException"
+)
 #: Takes the rows of an epoch in canonical order, and their digest.
 Seal = Callable[[int, pa.Table, str], None]
 #: Gives the tables that executors pushed for an epoch.
@@ -60,6 +65,7 @@ class Run:
         self._seal = seal
         self._epoch = start.epoch
         self._started = threading.Event()
+        self._stopped = False
         # Calls into the JVM come from one thread: each new thread would open a connection.
         self._jvm_calls = ThreadPoolExecutor(1, thread_name_prefix=f"jvm-{name}")
         frame = plan.frame.withColumn(HASH, _row_hash(plan.frame))
@@ -151,19 +157,36 @@ class Run:
         empty = to_arrow_schema(frame.schema, timezone="UTC").empty_table()
         return pa.concat_tables([empty, *parts])
 
+    def stop(self) -> None:
+        """Ends the query; what it has not committed is as if it had never been."""
+        self._stopped = True
+        self._query.stop()
+
     def failure(self) -> FragmentFailed | None:
         """Why the query stopped, if it did."""
-        if self._query.isActive:
+        text = self._cause()
+        if text is None:
+            return None
+        return FragmentFailed(
+            f"fragment {self._name!r} stopped after epoch {self._epoch}: {_last_words(text)}",
+            hint="mend the fragment and start again: it goes on from its last committed epoch",
+        )
+
+    @property
+    def stumbled(self) -> bool:
+        """Whether it stopped for a reason outside the user's code, which may be gone next time."""
+        text = self._cause()
+        return text is not None and bool(_PASSING.search(text))
+
+    def _cause(self) -> str | None:
+        """The innermost reason why Spark stopped; None while it runs."""
+        if self._stopped or self._query.isActive:
             return None
         error = self._query._jsq.exception()
         cause = error.get() if error.isDefined() else None
         while cause is not None and cause.getCause() is not None:
             cause = cause.getCause()
-        text = "its Spark query stopped without a word" if cause is None else cause.toString()
-        return FragmentFailed(
-            f"fragment {self._name!r} stopped after epoch {self._epoch}: {_last_words(text)}",
-            hint="mend the fragment and start again: it goes on from its last committed epoch",
-        )
+        return "its Spark query stopped without a word" if cause is None else str(cause.toString())
 
 
 def _row_hash(frame: DataFrame) -> Column:

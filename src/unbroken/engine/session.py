@@ -113,8 +113,13 @@ def session(
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
-    # Half of those files are checksums of Hadoop's; nothing of ours reads them.
     jvm: Any = spark._jvm
+    # It would warn of every plan text that the setting above cuts: two lines per epoch, for ever.
+    logs = jvm.org.apache.logging.log4j
+    logs.core.config.Configurator.setLevel(
+        "org.apache.spark.sql.catalyst.util.StringUtils", logs.Level.ERROR
+    )
+    # Half of those files are checksums of Hadoop's; nothing of ours reads them.
     files = jvm.org.apache.hadoop.fs.FileSystem
     files.getLocal(spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
     return spark

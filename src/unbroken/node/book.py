@@ -12,10 +12,11 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from unbroken.errors import UnbrokenError, Unreachable
+from unbroken.node.speaker import Speaker
 from unbroken.streams.flight import Peer
 
 Page = dict[str, dict[str, str]]
@@ -30,6 +31,7 @@ class BookReader:
         self._lock = threading.Lock()
         self._page: Page = {}
         self._peers: dict[str, Peer] = {}
+        self._speakers: dict[str, Speaker] = {}
         self._read_s = float("-inf")
 
     def replicas(self, stream: str) -> Mapping[str, str]:
@@ -49,12 +51,22 @@ class BookReader:
     def _peer(self, address: str) -> Peer:
         """One connection per door; doors that the book no longer names are let go."""
         with self._lock:
-            named = {a for replicas in self._page.values() for a in replicas.values()}
-            for gone in self._peers.keys() - named:
-                self._peers.pop(gone).close()
+            self._let_go(self._peers)
             if address not in self._peers:
                 self._peers[address] = Peer(address)
             return self._peers[address]
+
+    def _speaker(self, address: str) -> Speaker:
+        with self._lock:
+            self._let_go(self._speakers)
+            if address not in self._speakers:
+                self._speakers[address] = Speaker(address)
+            return self._speakers[address]
+
+    def _let_go(self, doors: MutableMapping[str, Any]) -> None:
+        named = {a for replicas in self._page.values() for a in replicas.values()}
+        for gone in doors.keys() - named:
+            doors.pop(gone).close()
 
     def streams(self) -> list[str]:
         """All streams that somebody serves."""
@@ -62,10 +74,19 @@ class BookReader:
         return sorted(self._page)
 
     def tell(self, stream: str, command: dict[str, Any]) -> None:
-        """Says `command` to every replica of `stream`'s producer that answers."""
+        """Says `command` to every replica of `stream`'s producer, to each as soon as it listens."""
+        for address in self.replicas(stream).values():
+            self._speaker(address).say(stream, command)
+
+    def agree(self, stream: str, command: dict[str, Any]) -> Any:
+        """Says `command` to every replica of `stream`'s producer; the last answer, if any came."""
+        answers = []
         for address in self.replicas(stream).values():
             with contextlib.suppress(Unreachable):
-                self._peer(address).act({**command, "stream": stream}, timeout_s=5.0)
+                answers.append(
+                    self._peer(address).act({**command, "stream": stream}, timeout_s=5.0)
+                )
+        return answers[-1] if answers else self.ask(stream, command)
 
     def wait_for(self, stream: str, timeout_s: float) -> dict[str, int]:
         """The extent of `stream`, once somebody serves it."""

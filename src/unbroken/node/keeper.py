@@ -10,12 +10,11 @@ returned is there, and the clock seals what was missed.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import sys
 import threading
 import time
-import traceback
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ import pyarrow as pa
 from unbroken import schemas
 from unbroken.errors import DiskError, UnbrokenError
 from unbroken.node import setup
-from unbroken.node.process import leave_with_parent
+from unbroken.node.process import leave_with_parent, or_noted
 from unbroken.streams import disk
 from unbroken.streams.clock import EpochClock
 from unbroken.streams.flight import Command, Door, checked_name
@@ -37,6 +36,10 @@ TICK_S_MAX = 0.5
 SYNC_S = 1.0
 #: A node that has not reported for so long is shown as silent.
 SILENT_S = 5.0
+#: Control tells twice a second how fragments are protected.
+CONTROL_SILENT_S = 2.0
+#: And after so long it is left out of the book, until it reports again.
+FORGET_S = 60.0
 NODES_MAX = 1000
 PRODUCER_CHARS_MAX = 200
 #: What a node's report must have for the book and `status`.
@@ -55,6 +58,8 @@ class Keeper:
         self.sources: dict[str, SourceLog] = {}
         #: What each node said last, and when.
         self._reports: dict[str, tuple[dict[str, Any], float]] = {}
+        #: What control said last of each fragment, and when.
+        self._protection: tuple[dict[str, Any], float] = {}, float("-inf")
         #: What keeps the keeper from its work, in a sentence; empty while nothing does.
         self.trouble = ""
         self._finished = threading.Event()
@@ -69,7 +74,7 @@ class Keeper:
             )  # fmt: skip
             self.sources[name] = log
             keep = KEEP_EPOCHS if name in self._query.sinks else 0
-            consumers = self._query.consumers(name)
+            consumers = self._setup.consumers(self._query, name)
             self._streams.streams[name] = Served(log.log, consumers, keep=keep, trim=log.trim)
         self.clock: EpochClock | None = None
         if not self._setup.hold_clock or self._clock_note.exists():
@@ -80,9 +85,11 @@ class Keeper:
         self.door.on_act("begin", self._begin)
         self.door.on_act("finish", self._finish)
         self.door.on_act("report", self._report)
+        self.door.on_act("protection", self._protected)
         self.door.on_act("book", self._book)
         self.door.on_act("status", self._status)
         self.door.on_act("schema", self._schema)
+        self.door.on_act("setup", lambda command: asdict(self._setup))
         self.door.ready = True
 
     @property
@@ -231,11 +238,29 @@ class Keeper:
             raise UnbrokenError(f"{NODES_MAX} nodes have reported already: {node} is not taken")
         self._reports[node] = report, time.monotonic()
 
+    def _protected(self, command: Command) -> None:
+        """Control tells how each fragment is protected right now, for `status`."""
+        if not isinstance(command["fragments"], dict):
+            raise UnbrokenError("what control says of its fragments cannot be read")
+        self._protection = command["fragments"], time.monotonic()
+
+    def _protection_now(self, now_s: float) -> dict[str, Any]:
+        """What control said last; while it is silent nobody knows who is live."""
+        told, heard_s = self._protection
+        silent_s = now_s - heard_s
+        if silent_s < CONTROL_SILENT_S:
+            return told
+        unknown = {"survives": None, "doing": [f"control is silent for {silent_s:.0f} s"]}
+        return {name: {**fragment, **unknown} for name, fragment in told.items()}
+
     def _book(self, command: Command) -> dict[str, dict[str, str]]:
         page = {name: {"keeper": self.door.address} for name in self.sources}
-        for node, (report, _) in list(self._reports.items()):
+        now_s = time.monotonic()
+        for node, (report, heard_s) in list(self._reports.items()):
+            if now_s - heard_s > FORGET_S:
+                continue  # Whoever looks for its streams need not knock there any more.
             for stream in report["streams"]:
-                page.setdefault(stream, {})[f"{stream}@{node}"] = report["address"]
+                page.setdefault(stream, {})[setup.replica_name(stream, node)] = report["address"]
         return page
 
     def _schema(self, command: Command) -> dict[str, str | None]:
@@ -263,6 +288,7 @@ class Keeper:
                 for name, log in self.sources.items()
             },
             "nodes": nodes,
+            "fragments": self._protection_now(now_s),
         }  # fmt: skip
 
 
@@ -285,18 +311,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     given = parser.parse_args()
     leave_with_parent()
-    failed = given.folder / "keeper.error"
-    failed.unlink(missing_ok=True)
-    try:
-        keeper = Keeper(given.folder, given.host, given.port)
-    except Exception as error:
-        if not isinstance(error, UnbrokenError):
-            traceback.print_exc()
-            error = UnbrokenError(f"the keeper failed: {type(error).__name__} {error}")
-        print(error, file=sys.stderr, flush=True)
-        with contextlib.suppress(OSError):
-            failed.write_text(f"{type(error).__name__}\n{error.what}\n{error.hint}")
-        sys.exit(3)
+    keeper = or_noted(given.folder, "keeper", lambda: Keeper(given.folder, given.host, given.port))
     print(f"keeper of {keeper._query.name} at {keeper.door.address}", flush=True)
     keeper.run()
 

@@ -11,20 +11,28 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import traceback
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import psutil
 
+from unbroken.errors import BY_NAME, UnbrokenError
+
 MARK = "UNBROKEN_TREE"
 KILL_S_MAX = 10.0
+#: The exit code of a process that gave up and has noted why.
+GAVE_UP = 3
+_Made = TypeVar("_Made")
 
 
 class Tree:
@@ -110,3 +118,51 @@ def leave_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=wait, daemon=True, name="parent").start()
+
+
+def or_noted(folder: Path, name: str, make: Callable[[], _Made]) -> _Made:
+    """What `make` makes; why it cannot is noted in the cluster's folder, and ends this process.
+
+    Whoever started us reads the note and does not start us again: it would end in the same way.
+    """
+    note = folder / f"{name}.error"
+    note.unlink(missing_ok=True)
+    try:
+        return make()
+    except Exception as error:
+        if not isinstance(error, UnbrokenError):
+            traceback.print_exc()
+            error = UnbrokenError(f"{name} failed: {type(error).__name__} {error}")
+        print(error, file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):
+            note.write_text(f"{type(error).__name__}\n{error.what}\n{error.hint}")
+        sys.exit(GAVE_UP)
+
+
+def raise_noted(folder: Path, name: str) -> None:
+    """Raises what a process noted before it gave up, if it did."""
+    note = folder / f"{name}.error"
+    if note.exists():
+        kind, what, hint = (*note.read_text().split("\n", 2), "", "")[:3]
+        raise BY_NAME.get(kind, UnbrokenError)(what, hint=hint)
+
+
+def lock_folder(folder: Path, who: str, *, wait_s: float) -> int:
+    """Locks `folder` for one process tree; tells the handle, which its children must share.
+
+    They keep the lock while they live: it is free only when all of them are gone, also after
+    their parent was killed.
+    """
+    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                os.close(handle)
+                raise UnbrokenError(
+                    f"{who} runs in {folder}", hint="end it, or choose another folder"
+                ) from None
+            time.sleep(0.1)

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -53,9 +54,12 @@ class Replica:
         folder: Path,
         book: BookReader,
         *,
+        name: str,
         log_bytes_max: int = LOG_BYTES_MAX,
     ) -> None:
         self.fragment = fragment
+        #: As producers know it.
+        self.name = name
         if fork.rebooted(folder):
             drop_torn_tail(folder / "output")
         self.log = EpochLog(folder / "output", fragment.name)
@@ -70,6 +74,10 @@ class Replica:
         self._followers: list[Follower] = []
         self._plan: Plan | None = None
         self._restored = False
+        #: Set with Spark's first question: its Python processes are there.
+        self._asked = threading.Event()
+        self._stopped = False
+        self._given_up = False
         self._acked = -1
         self._error: UnbrokenError | None = None
         self.term = 0
@@ -113,6 +121,17 @@ class Replica:
             self._run = run
             self._changed.notify_all()
 
+    def stop(self) -> None:
+        """Ends the replica on this node; its checkpoint and its log stay as they are."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        for follower in self._followers:
+            follower.close()
+        if self._run is not None:
+            self._run.stop()
+        self.sentence = "stopped"
+
     def _check_same_code(self, fingerprint: str) -> None:
         """State made by other code, or with other settings, is not ours to go on from."""
         last = self.log.last_header
@@ -141,12 +160,12 @@ class Replica:
         assert self._gate is not None
         buffer = self._buffers[name]
         try:
-            while True:
+            while not self._stopped:
                 epoch = follower.take(timeout_s=POLL_S)
                 if epoch is None:
                     continue
                 with self._changed:
-                    self._changed.wait_for(lambda: self._has_room(buffer))
+                    self._changed.wait_for(lambda: self._stopped or self._has_room(buffer))
                     buffer[epoch.number] = epoch
                     self._gate.offer(name, epoch.number)
                     self._changed.notify_all()
@@ -166,6 +185,7 @@ class Replica:
         """Spark's question: what comes after `after` on `stream`?  None is "not yet"."""
         self._check_term(term)
         assert self._gate is not None
+        self._asked.set()
         if after == self._gate.released:
             self._committed(after)
         with self._changed:
@@ -267,19 +287,53 @@ class Replica:
             return []
         self._acked = self._gate.committed
         ack = {
-            "do": "ack", "consumer": self.fragment.name, "term": self.term,
+            "do": "ack", "consumer": self.name, "term": self.term,
             "processed": self._acked, "need": self._acked + 1,
         }  # fmt: skip
         return [(name, ack) for name in self.fragment.inputs]
 
+    def wait_asked(self, timeout_s: float) -> None:
+        """Waits for Spark's first question, or until it is clear that none will come."""
+        deadline = time.monotonic() + timeout_s
+        while not self._asked.wait(POLL_S / 50) and not self.failed:
+            if time.monotonic() > deadline:
+                return
+
+    @property
+    def committed(self) -> int:
+        """The newest epoch that is sealed and in Spark's commit log; -1 for none."""
+        return self._gate.committed if self._gate else -1
+
+    @property
+    def failed(self) -> str:
+        """Why the replica does not go on; empty while it does."""
+        failure = self._failure()
+        return str(failure) if failure else ""
+
+    @property
+    def stumbled(self) -> bool:
+        """Whether it stopped for a reason that a new start may mend."""
+        return self._error is None and self._run is not None and self._run.stumbled
+
+    def give_up(self) -> None:
+        """It has stumbled too often: that is a failure."""
+        self._given_up = True
+
+    def _failure(self) -> UnbrokenError | None:
+        if self._error is not None or self._run is None:
+            return self._error
+        failure = self._run.failure()
+        if failure is not None and self._run.stumbled and not self._given_up:
+            return None  # It is about to be started again.
+        return failure
+
     def status(self) -> dict[str, Any]:
         """What `unbroken status` shows of the replica."""
-        stopped = self._run.failure() if self._run is not None else None
-        failure = self._error or stopped
+        failure = self._failure()
         return {
             "inputs": self.fragment.inputs,
             "term": self.term,
-            "epoch": self._gate.committed if self._gate else -1,
+            "epoch": self.committed,
             "epochs": self.epochs_done,
             "rows_in": self.rows_in,
             "rows_out": self.rows_out,

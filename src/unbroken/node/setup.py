@@ -25,9 +25,11 @@ class Setup:
     """How a cluster is laid out."""
 
     query: str
-    #: Fragment name to node name.
-    placement: dict[str, str]
+    #: Fragment name to the nodes that run it, one replica each.
+    placement: dict[str, list[str]]
     entry: str
+    #: The door of the control plane.
+    control: str
     manual: bool
     master: str = "local[2]"
     memory: str = "1g"
@@ -36,6 +38,23 @@ class Setup:
     #: Whether a new query's clock waits for `begin`: Spark takes long to start, and the epochs of
     #: that time would be a backlog before the first row.
     hold_clock: bool = False
+
+    def consumers(self, query: Query, stream: str) -> list[str]:
+        """The replicas that read `stream`, by name: each of them acks, and holds back trimming."""
+        return [
+            replica_name(fragment, node)
+            for fragment in query.consumers(stream)
+            for node in self.placement[fragment]
+        ]
+
+
+def replica_name(fragment: str, node: str) -> str:
+    """A replica, as the book and its producers know it.
+
+    >>> replica_name("suspects", "node-1")
+    'suspects@node-1'
+    """
+    return f"{fragment}@{node}"
 
 
 def save(folder: Path, query: Query, setup: Setup) -> None:

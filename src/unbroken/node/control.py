@@ -1,0 +1,294 @@
+"""The control plane: notices who is gone, and restores what they held.  A process of its own.
+
+    nodes ─ beat ─▶ detector ─▶ repairs ─▶ records (SQLite) ─▶ expect, release ─▶ producers
+          ◀─ "these shall run with you; take that one from there" ─┘
+
+* Look, decide, record, act.  Everything that it knows is in its records or is said again with the
+  next beat: it may be killed at any time, data flows on meanwhile, and it finds all of it again.
+* Fail-over of active replicas does not need it: consumers have the other copy.  It restores the
+  number of copies afterwards.
+* A node's door that refuses connections is proof of its death; a silent node is suspected first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unbroken.control.detector import TIMINGS, Dead, Detector, Suspected
+from unbroken.control.intentions import KEEPER, Action, Producer, Standing, Step
+from unbroken.control.repair import Repairs
+from unbroken.control.replicas import Replicas
+from unbroken.control.store import Store
+from unbroken.errors import UnbrokenError, Unreachable
+from unbroken.node import setup
+from unbroken.node.process import leave_with_parent, or_noted
+from unbroken.policies import Active
+from unbroken.streams.flight import Command, Door, Peer, checked_name, refuses
+
+RUNNING = "running"
+SAY_S_MAX = 2.0
+PUBLISH_S = 0.5
+#: How long after its own start control waits for nodes to be heard of for the first time: they
+#: beat before they start Spark, but several Pythons may be starting at once.
+START_S_MAX = 10.0
+
+
+@dataclass
+class Member:
+    """What a node said last."""
+
+    address: str
+    state: str
+    #: Fragment to the newest epoch that its replica has committed.
+    epochs: dict[str, int] = field(default_factory=dict)
+
+
+class Control:
+    """Membership, placement and repair of one cluster."""
+
+    def __init__(self, folder: Path) -> None:
+        self._query, self._setup = setup.load(folder)
+        (folder / "control").mkdir(exist_ok=True)
+        self._store = Store(folder / "control" / "records.sqlite")
+        for name, nodes in self._setup.placement.items():
+            self._store.place(name, nodes)  # Only of a new query: later placements are repairs.
+        fragments = self._query.fragments
+        self._active = {
+            name: fragment.policy
+            for name, fragment in fragments.items()
+            if isinstance(fragment.policy, Active)
+        }
+        self._lock = threading.Lock()
+        self._replicas = Replicas(
+            {name: fragment.inputs for name, fragment in fragments.items()},
+            self._store.placement(),
+            [],  # Nobody counts as up before it was heard of.
+        )
+        self._repairs = Repairs(
+            {name: policy.replicas for name, policy in self._active.items()},
+            self._replicas,
+            self._store.unfinished(),
+        )
+        self._timing = TIMINGS["local"]
+        self._detector = Detector(self._timing, now_s=time.monotonic())
+        self._members: dict[str, Member] = {}
+        self._began_s = time.monotonic()
+        #: Nodes that have said anything since then.
+        self._heard: set[str] = set()
+        #: Nodes whose Spark is up, spares included: they may be given replicas.
+        self._running: set[str] = set()
+        self._peers: dict[str, Peer] = {}
+        self._entry = Peer(self._setup.entry)
+        #: Words on their way to producers, by whom they are for.
+        self._saying: set[tuple[str, int, Producer]] = set()
+        self._speakers = ThreadPoolExecutor(8, thread_name_prefix="say")
+        self._published_s = float("-inf")
+        host, _, port = self._setup.control.removeprefix("grpc://").rpartition(":")
+        self.door = Door(host, int(port), ready=False)
+        self.door.on_act("beat", self._beat)
+        self.door.ready = True
+
+    # What nodes say, and what they are told.
+
+    def _beat(self, command: Command) -> dict[str, Any]:
+        """A node tells what runs with it; the answer is what shall."""
+        node = checked_name(command["node"])
+        replicas = {checked_name(name): dict(told) for name, told in command["replicas"].items()}
+        with self._lock:
+            self._detector.heard(node, time.monotonic())
+            self._heard.add(node)
+            if command["state"] == RUNNING and node not in self._running:
+                self._running.add(node)
+                self._repairs.alive(node)
+            epochs = {name: int(told["epoch"]) for name, told in replicas.items()}
+            self._members[node] = Member(str(command["address"]), str(command["state"]), epochs)
+            for name, told in replicas.items():
+                if not told["failed"]:
+                    self._hear(node, name, epochs[name])
+            for name in command["lost"]:
+                self._repairs.lost(checked_name(name), node)
+            return self._wanted(node)
+
+    def _hear(self, node: str, fragment: str, epoch: int) -> None:
+        before = self._replicas.of(fragment).get(node)
+        if self._repairs.live(fragment, node, epoch) and before is Standing.STARTING:
+            self._store.stand(fragment, node, Standing.LIVE)
+        repair = self._repairs.under_way
+        if repair is None or (repair.fragment, repair.node) != (fragment, node):
+            return
+        if repair.step is Step.SHIP:  # It runs: all of it has arrived.
+            self._repairs.shipped(fragment, repair.term)
+        elif repair.step is Step.CATCH_UP:
+            others = [m.epochs[fragment] for n, m in self._others(node) if fragment in m.epochs]
+            self._repairs.progress(
+                fragment, repair.term, newcomer=epoch, others=max(others, default=None)
+            )
+
+    def _others(self, node: str) -> list[tuple[str, Member]]:
+        return [(name, member) for name, member in self._members.items() if name != node]
+
+    def _wanted(self, node: str) -> dict[str, Any]:
+        repair = self._repairs.under_way
+        join = {}
+        if repair is not None and repair.node == node and repair.step is Step.SHIP:
+            giver = self._members.get(repair.survivor)
+            if giver is not None:
+                join[repair.fragment] = {
+                    "givers": [giver.address],
+                    "consumers": self._replicas.expected(repair.fragment),
+                }
+        return {
+            "run": {
+                name: self._replicas.expected(name)
+                for name in self._query.fragments
+                if self._runs(name, node) and name not in join
+            },
+            "join": join,
+            "forget": [
+                name for name in self._active
+                if self._repairs.may_discard(name) and node not in self._replicas.of(name)
+            ],
+        }  # fmt: skip
+
+    def _runs(self, fragment: str, node: str) -> bool:
+        """Whether a replica of `fragment` shall run on `node`, from what it has there."""
+        standing, repair = self._replicas.of(fragment).get(node), self._repairs.under_way
+        if repair is not None and repair.fragment == fragment:
+            if repair.node == node:
+                return repair.step is Step.CATCH_UP
+            if repair.replaces == node:
+                return False
+        return standing in (Standing.STARTING, Standing.LIVE, Standing.GONE)
+
+    # Look, decide, record, act.
+
+    def run(self) -> None:
+        """Ticks, for ever."""
+        while True:
+            began_s = time.monotonic()
+            self.tick(began_s)
+            self._publish(began_s)
+            time.sleep(max(0.0, began_s + self._timing.period_s - time.monotonic()))
+
+    def tick(self, now_s: float) -> None:
+        """Looks who is there, decides, records, and acts."""
+        with self._lock:
+            doors = {node: member.address for node, member in self._members.items()}
+        gone = [node for node, address in doors.items() if refuses(address)]
+        with self._lock:
+            for node in gone:
+                # Unless it has come back meanwhile, with another door.
+                if self._members[node].address == doors[node]:
+                    self._detector.refused(node, now_s)
+            # A node that was not heard of yet may still be starting.
+            patient = now_s - self._began_s < START_S_MAX
+            placed = {
+                name: [n for n in self._replicas.of(name) if n in self._heard or not patient]
+                for name in self._query.fragments
+            }
+            self._detector.watch(placed, k={f: p.replicas - 1 for f, p in self._active.items()})
+            self._notice(now_s)
+            for intention in self._repairs.decide(now_s):
+                recorded = self._store.record(intention)
+                self._repairs.recorded(recorded)
+                print(recorded.sentence, flush=True)
+            actions = self._repairs.actions
+        for action in actions:
+            self._act(action)
+
+    def _notice(self, now_s: float) -> None:
+        for decision in self._detector.tick(now_s):
+            print(decision.sentence, flush=True)
+            if isinstance(decision, Dead):
+                self._repairs.dead(decision.node)
+                self._running.discard(decision.node)
+                self._members.pop(decision.node, None)
+            elif isinstance(decision, Suspected):
+                self._repairs.suspected(decision.node)
+            elif decision.node in self._running:
+                self._repairs.alive(decision.node)
+
+    def _act(self, action: Action) -> None:
+        """Tells producers whom to expect or to release; nodes hear with the answer to a beat."""
+        intention = action.intention
+        if intention.step not in (Step.EXPECT, Step.RELEASE):
+            return
+        do = "expect" if intention.step is Step.EXPECT else "release"
+        words = {
+            "do": do, "term": intention.term,
+            "consumer": setup.replica_name(intention.fragment, intention.node),
+        }  # fmt: skip
+        if do == "expect":
+            words["like"] = setup.replica_name(intention.fragment, intention.survivor)
+        for producer in action.producers:
+            key = intention.fragment, intention.term, producer
+            if key not in self._saying:
+                self._saying.add(key)
+                self._speakers.submit(self._say, key, {**words, "stream": producer.stream})
+
+    def _say(self, key: tuple[str, int, Producer], words: dict[str, Any]) -> None:
+        fragment, term, producer = key
+        try:
+            self._peer(producer.node).act(words, timeout_s=SAY_S_MAX)
+            with self._lock:
+                self._repairs.confirmed(fragment, term, producer)
+        except Unreachable:
+            pass  # Said again with the next tick, until it answers or is dead.
+        except UnbrokenError as error:
+            print(f"{words['do']} {words['consumer']} at {producer}: {error}", file=sys.stderr)
+        finally:
+            self._saying.discard(key)
+
+    def _peer(self, node: str) -> Peer:
+        if node == KEEPER:
+            return self._entry
+        with self._lock:
+            member = self._members.get(node)
+            if member is None:
+                raise Unreachable(f"{node} has not been heard of")
+            if member.address not in self._peers:
+                self._peers[member.address] = Peer(member.address)
+            return self._peers[member.address]
+
+    def _publish(self, now_s: float) -> None:
+        """Tells the entry how every fragment is protected, for `status`."""
+        if now_s - self._published_s < PUBLISH_S:
+            return
+        self._published_s = now_s
+        with self._lock:
+            sentences = self._repairs.sentences
+            told = {}
+            for name, fragment in self._query.fragments.items():
+                nodes = self._replicas.serving(name)
+                told[name] = {
+                    "policy": fragment.policy.text,
+                    "wanted": fragment.policy.copies,
+                    "nodes": nodes,
+                    "survives": fragment.policy.survives(len(nodes)),
+                    "doing": [s for s in sentences if s.startswith((f"{name}:", f"{name} "))],
+                }
+        with contextlib.suppress(UnbrokenError):  # It is away: the next word tells.
+            self._entry.act({"do": "protection", "fragments": told}, timeout_s=SAY_S_MAX)
+
+
+def main() -> None:
+    """Runs the control plane until its parent goes away."""
+    parser = argparse.ArgumentParser(description="The control plane of an Unbroken cluster.")
+    parser.add_argument("--folder", type=Path, required=True)
+    given = parser.parse_args()
+    leave_with_parent()
+    control = or_noted(given.folder, "control", lambda: Control(given.folder))
+    print(f"control of {control._query.name} at {control.door.address}", flush=True)
+    control.run()
+
+
+if __name__ == "__main__":
+    main()
