@@ -217,6 +217,15 @@ def test_when_all_was_done_the_command_says_so_and_ends(capsys: pytest.CaptureFi
 
 
 STATUS = {
+    "fragments": {
+        "pages": {
+            "policy": "active, 2 copies",
+            "wanted": 2,
+            "nodes": ["node-1"],
+            "survives": 0,
+            "doing": ["pages: node-3 catches up"],
+        },
+    },
     "query": "shop",
     "sources": {"clicks": {"next": 5, "open_rows": 1, "set_aside": 0, "consumers": {}}},
     "nodes": {
@@ -225,13 +234,16 @@ STATUS = {
             "pid": 7,
             "fragments": {
                 "pages": {
-                    "epoch": 2, "rows_in": 10, "rows_out": 4, "sentence": "working on epoch 3",
+                    "epoch": 2,
+                    "rows_in": 10,
+                    "rows_out": 4,
+                    "sentence": "working on epoch 3",
                     "failed": "",
                 }
             },
         }
     },
-}  # fmt: skip
+}
 
 
 def test_a_reading_has_the_documented_keys():
@@ -239,7 +251,7 @@ def test_a_reading_has_the_documented_keys():
     meter.read({**STATUS, "sources": {}}, "starting", 0.0)
     meter.read(STATUS, "running", 1.0)
     reading = meter.read(STATUS, "running", 3.0)
-    assert set(reading) == {"t", "state", "query", "sources", "nodes", "sinks"}
+    assert set(reading) == {"t", "state", "query", "sources", "nodes", "fragments", "sinks"}
     assert set(reading["sources"]["clicks"]) == {
         "epoch", "rows_per_s", "rows", "open_rows", "set_aside", "bad_rows", "file",
     }  # fmt: skip
@@ -250,12 +262,14 @@ def test_a_reading_has_the_documented_keys():
     assert (pages["behind"], pages["delay_s"], pages["rows_per_s"]) == (2, 2.0, 0.0)
     assert json.loads(json.dumps(reading)) == reading
     assert "node-1 pages 2" in line(reading)
+    assert "pages has 1 of 2 copies" in line(reading)
     assert render(reading)
 
 
 def test_a_node_that_starts_spark_is_not_called_silent():
     def told(state: str) -> dict[str, object]:
-        return {"sources": {}, "nodes": {"n": {"state": state, "pid": 1, "fragments": {}}}}
+        node = {"state": state, "pid": 1, "fragments": {}}
+        return {"sources": {}, "nodes": {"n": node}, "fragments": {}}
 
     meter = Meter("shop")
     states = ["starting Spark", "silent for 9 s", "running", "silent for 9 s"]

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -61,7 +62,7 @@ def register(commands: Any) -> None:
         commands, "demo", run, "run an example on made-up data, and check its answer",
         "  unbroken demo\n"
         "  unbroken demo wordcount --nodes 2 --seconds 20\n\n"
-        "While it runs, end a node (kill -9 PID, the pids are shown) and watch it come back.\n"
+        "Half-way a node is killed (kill -9): the results go on, and a spare takes its place.\n"
         "The exit code is 1 if the answer is not the known one.",
     )  # fmt: skip
     parser.add_argument("example", nargs="?", choices=tuple(EXAMPLES), default="intrusion",
@@ -74,6 +75,7 @@ def register(commands: Any) -> None:
                         help="other data for another seed (default: %(default)s)")  # fmt: skip
     parser.add_argument("--port", type=int, default=0, metavar="P",
                         help="port to listen at (default: any)")  # fmt: skip
+    parser.add_argument("--no-kill", action="store_true", help="let all nodes live")
     arguments.add_json(parser, "a JSON line per second, then the verdict as the last line")
 
 
@@ -91,17 +93,27 @@ def run(given: argparse.Namespace) -> int:
         view = View(cluster.status, meter, json_lines=given.json)
         with contextlib.closing(cluster), view:
             view.say(f"{given.example} on {given.nodes} Spark nodes; the query: {path}")
+            for warning in cluster.warnings:
+                view.say(f"warning: {warning}")
             cluster.start()
-            _feed(cluster, trace, check, view)
-    verdict = check.verdict()
+            kill_at_s = None if given.no_kill or given.nodes < 2 else given.seconds / 2
+            results = _feed(cluster, trace, check, view, kill_at_s)
+    verdict = {**check.verdict(), **results.silence()}
     if given.json:
         print(json.dumps({"state": "verdict", **verdict}), flush=True)
     view.console.print(_table(verdict["rows"]))
     view.say(verdict["words"])
+    if verdict["killed"]:
+        view.say(
+            f"{verdict['killed']} was killed: the longest silence after it was "
+            f"{verdict['silence_s']:.1f} s, before it {verdict['silence_before_s']:.1f} s"
+        )
     return 0 if verdict["right"] else 1
 
 
-def _feed(cluster: LocalCluster, trace: _Made, check: Check, view: View) -> None:
+def _feed(
+    cluster: LocalCluster, trace: _Made, check: Check, view: View, kill_at_s: float | None
+) -> _Results:
     results = _Results(cluster, check)
     results.start()
 
@@ -116,11 +128,23 @@ def _feed(cluster: LocalCluster, trace: _Made, check: Check, view: View) -> None
     progress.wait(lambda status: results.next == 1)
     view.state = "running"
     results.began_s = time.monotonic()
+    if kill_at_s is not None:
+        killer = threading.Timer(kill_at_s, _kill, (cluster, results, view))
+        killer.daemon = True
+        killer.start()
     Replay(cluster, [trace], check.pace, progress, base=1).run()
     view.state = "finishing"
     last = cluster.finish()
     progress.wait(lambda status: results.next >= last)
     view.state = "done"
+    return results
+
+
+def _kill(cluster: LocalCluster, results: _Results, view: View) -> None:
+    """Ends a node without a word, in the middle of its work."""
+    results.killed, results.killed_s = "node-1", time.monotonic()
+    cluster.kill("node-1")
+    view.say("kill -9 node-1")
 
 
 @dataclass
@@ -151,18 +175,33 @@ class _Results(threading.Thread):
         self._error: UnbrokenError | None = None
         self.began_s = time.monotonic()
         self.next = 0
+        self.killed, self.killed_s = "", float("inf")
+        self._came_s: list[float] = []
 
     def run(self) -> None:
         """Follows; again from where it was if the keeper was away."""
         while self._error is None:
             try:
                 for epoch in self._cluster.follow(self._check.result, self.next):
-                    self._check.take(epoch, time.monotonic() - self.began_s)
+                    self._came_s.append(time.monotonic())
+                    self._check.take(epoch, self._came_s[-1] - self.began_s)
                     self.next = epoch.number + 1
             except Unreachable:
                 time.sleep(RETRY_S)
             except UnbrokenError as error:
                 self._error = error
+
+    def silence(self) -> dict[str, Any]:
+        """The longest time without an epoch while rows were sent, before and after the kill."""
+        came_s = [at for at in self._came_s if at >= self.began_s]
+        silences = [(at, at - before) for before, at in pairwise(came_s)]
+        after = [gap for at, gap in silences if at >= self.killed_s]
+        before = [gap for at, gap in silences if at < self.killed_s]
+        return {
+            "killed": self.killed,
+            "silence_s": round(max(after, default=0.0), 3),
+            "silence_before_s": round(max(before, default=0.0), 3),
+        }
 
     def check_error(self) -> None:
         """Raises what ended the thread."""

@@ -11,6 +11,8 @@ A reading has these keys, and always all of them (numbers that are not known yet
       fragments  {name: {epoch, behind, delay_s, rows_in, rows_out, rows_per_s, doing, failed}}
                  epoch: the last one done; behind: epochs sealed at the sources and not done here;
                  delay_s: how long the oldest of those has waited
+    fragments    {name: {policy, wanted, nodes, survives, doing}}
+                 nodes: that have a live copy; survives: how many of them may be lost right now
     sinks        {stream: {epoch, rows, delay_s, folder}}
                  delay_s: from sealed at the source to written, of the newest epoch
 
@@ -44,7 +46,7 @@ class Meter:
 
     def read(self, status: Mapping[str, Any] | None, state: str, t_s: float) -> Reading:
         """One reading; `status` is None while the cluster does not answer."""
-        told = status or {"sources": {}, "nodes": {}}
+        told = status or {"sources": {}, "nodes": {}, "fragments": {}}
         sealed = min((source["next"] for source in told["sources"].values()), default=0) - 1
         self._note_sealed(sealed, t_s)
         return {
@@ -65,6 +67,7 @@ class Meter:
                 }
                 for name, node in told["nodes"].items()
             },
+            "fragments": told["fragments"],
             "sinks": {
                 thread.sink.stream: {
                     "epoch": thread.next - 1,

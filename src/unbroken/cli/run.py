@@ -55,6 +55,8 @@ def register(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument("--nodes", type=arguments.positive, default=1, metavar="N",
                         help="how many Spark nodes (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--strict", action="store_true",
+                        help="refuse to start with fewer nodes than a policy asks for")  # fmt: skip
     arguments.add_bad_rows(parser)
     parser.add_argument("--dir", type=Path, metavar="DIR",
                         help="logs and checkpoints (default: .unbroken/<query name>)")  # fmt: skip
@@ -86,7 +88,7 @@ def run(given: argparse.Namespace) -> int:
             return 0
         cluster = LocalCluster(
             query, given.nodes, folder=folder.path, host=given.host, port=given.port,
-            manual=not pace.clock, master=given.master, memory=given.memory,
+            manual=not pace.clock, master=given.master, memory=given.memory, strict=given.strict,
         )  # fmt: skip
         again = folder.used
         folder.save(traces, None)
@@ -95,6 +97,8 @@ def run(given: argparse.Namespace) -> int:
         try:
             # The view ends first, so that its last reading is that of a living cluster.
             with contextlib.closing(cluster), view:
+                for warning in cluster.warnings:
+                    view.say(f"warning: {warning}")
                 cluster.start()
                 job = _Job(query, cluster, folder, traces, directories, pace, view)
                 last = job.run(again=again)
@@ -194,7 +198,8 @@ class _Job:
         written = {sink.sink.stream for sink in self._sinks}
         served = {name: told["next"] for name, told in status["sources"].items()}
         for node in status["nodes"].values():
-            served |= {name: f["output"]["next"] for name, f in node["fragments"].items()}
+            for name, fragment in node["fragments"].items():
+                served[name] = max(served.get(name, 0), fragment["output"]["next"])
         rest = [name for name in self._query.sinks if name not in written]
         return all(served.get(name, 0) >= last for name in rest) and all(
             sink.wait(last, 0.0) for sink in self._sinks

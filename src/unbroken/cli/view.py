@@ -97,10 +97,16 @@ class View:
 def line(reading: Reading) -> str:
     """A reading in one line.
 
-    >>> line({"t": 3.0, "state": "starting", "sources": {}, "nodes": {}, "sinks": {}})
-    '    3 s  starting'
+    >>> line({"t": 3.0, "state": "starting", "sources": {}, "nodes": {}, "sinks": {}, "fragments":
+    ...       {"alerts": {"nodes": ["node-1"], "wanted": 2}}})
+    '    3 s  starting  |  alerts has 1 of 2 copies'
     """
     parts = [f"{reading['t']:5.0f} s  {reading['state']}"]
+    parts += [
+        f"{name} has {len(fragment['nodes'])} of {fragment['wanted']} copies"
+        for name, fragment in reading["fragments"].items()
+        if len(fragment["nodes"]) < fragment["wanted"]
+    ]
     parts += [f"{name} sealed {source['epoch']}" for name, source in reading["sources"].items()]
     for name, node in reading["nodes"].items():
         done = ", ".join(f"{key} {f['epoch']}" for key, f in node["fragments"].items())
@@ -114,6 +120,7 @@ def render(reading: Reading, *, live: bool = True) -> Group:
     since = f"  {reading['state']}  {reading['t']:.0f} s" if live else ""
     title = Text(f"{reading['query']}{since}", style="bold")
     parts: list[RenderableType] = [title, _sources(reading, live=live), _nodes(reading)]
+    parts += [_fragments(reading)] if reading["fragments"] else []
     return Group(*parts, _sinks(reading)) if reading["sinks"] else Group(*parts)
 
 
@@ -145,6 +152,24 @@ def _nodes(reading: Reading) -> Table:
                 _number(fragment["rows_per_s"]), f"{fragment['delay_s']:.1f} s", doing, style=style,
             )  # fmt: skip
     return table
+
+
+def _fragments(reading: Reading) -> Table:
+    table = _table("fragment", "policy", "copies", "survives", "repair", words=(0, 1, 4))
+    for name, fragment in reading["fragments"].items():
+        copies = f"{len(fragment['nodes'])} of {fragment['wanted']}"
+        style = "red" if len(fragment["nodes"]) < fragment["wanted"] else ""
+        table.add_row(
+            name, fragment["policy"], copies, _failures(fragment["survives"]),
+            "; ".join(fragment["doing"]), style=style,
+        )  # fmt: skip
+    return table
+
+
+def _failures(count: int | None) -> str:
+    if count is None:
+        return "unknown"
+    return f"{count} failure" if count == 1 else f"{count} failures"
 
 
 def _sinks(reading: Reading) -> Table:

@@ -3,9 +3,9 @@
     connections ─┬─▶ attempts ─┬─▶ alerts ─▶ sink
                  └─▶ scanners ─┘
 
-Three fragments, so it can run on three nodes.  `attempts` and `scanners` write an update whenever
-a source does more within its ten seconds; `alerts` keeps those that are suspicious, so one attack
-gives several alerts with a growing score.
+Three fragments, each on two of three nodes: any node may die at any time.  `attempts` and
+`scanners` write an update whenever a source does more within its ten seconds; `alerts` keeps those
+that are suspicious, so one attack gives several alerts with a growing score.
 """
 
 from pyspark.sql import DataFrame
@@ -16,6 +16,8 @@ import unbroken as ub
 ATTEMPTS_MAX = 120  # connections that one source may make in ten seconds
 PORTS_MAX = 25  # different ports that one source may try in ten seconds
 
+PROTECTED = ub.Active(replicas=2)
+
 query = ub.Query("intrusion", epoch="1s")
 
 connections = query.source(
@@ -25,7 +27,7 @@ connections = query.source(
 )
 
 
-@query.fragment(connections, output_mode="update")
+@query.fragment(connections, output_mode="update", policy=PROTECTED)
 def attempts(connections: DataFrame) -> DataFrame:
     """What each source did in each ten seconds."""
     return (
@@ -40,7 +42,7 @@ def attempts(connections: DataFrame) -> DataFrame:
     )
 
 
-@query.fragment(connections, output_mode="update")
+@query.fragment(connections, output_mode="update", policy=PROTECTED)
 def scanners(connections: DataFrame) -> DataFrame:
     """Sources that try too many different ports in ten seconds."""
     return (
@@ -52,7 +54,7 @@ def scanners(connections: DataFrame) -> DataFrame:
     )
 
 
-@query.fragment(attempts, scanners)
+@query.fragment(attempts, scanners, policy=PROTECTED)
 def alerts(attempts: DataFrame, scanners: DataFrame) -> DataFrame:
     """One row per suspicion: a brute force is many attempts, all at one service."""
     one_service = (F.col("services") == 1) & (F.col("ports") == 1)
