@@ -14,6 +14,8 @@ from unbroken.node.process import MARK
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 SESSION = "UNBROKEN_TEST_SESSION"
+# Tests start dozens of JVMs that live for seconds: compiling for the long run only delays them.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from pyspark.sql import functions as F
 
@@ -56,8 +57,8 @@ def test_rows_arrive_once_although_the_keeper_is_killed_and_a_node_is_frozen(tmp
     """Goal: what `send` accepted arrives exactly once, whoever is killed or paused meanwhile, and
     other processes see the same cluster.
 
-    Method: two nodes in a chain; kill -9 the keeper between sends, pause and resume a node, send
-    from another process; every number must come out once.
+    Method: two nodes in a chain; kill -9 the keeper between sends, then a process of Spark's;
+    pause and resume a node, send from another process; every number must come out once.
     """
     with ub.LocalCluster(query, nodes=2) as cluster:
         elsewhere = ub.connect(cluster.address)
@@ -71,8 +72,15 @@ def test_rows_arrive_once_although_the_keeper_is_killed_and_a_node_is_frozen(tmp
         producer.send([{"n": n} for n in range(100, 200)])  # Says it again until one is back.
         take_until(epochs, set(range(200)), got)
 
+        # A Python process of Spark's is killed, as the kernel does when memory is short.
+        for process in psutil.Process(cluster.pid("node-2")).children(recursive=True):
+            if "python_streaming_source_runner" in " ".join(process.cmdline()):
+                process.kill()
+        producer.send([{"n": n} for n in range(200, 250)])
+        take_until(epochs, set(range(250)), got)
+
         cluster.pause("node-1")
-        producer.send([{"n": n} for n in range(200, 300)])
+        producer.send([{"n": n} for n in range(250, 300)])
         cluster.resume("node-1")
         (tmp_path / "more.csv").write_text("n\n" + "\n".join(map(str, range(300, 400))))
         unbroken("send", "numbers", str(tmp_path / "more.csv"), "--at", cluster.address)
