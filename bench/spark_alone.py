@@ -58,16 +58,22 @@ class FileSource(DataSource):
         return FileReader(self.options["folder"])
 
 
-def plain(given: argparse.Namespace) -> DataFrame:
+def session_of_plain(partitions: int) -> SparkSession:
+    """Spark's defaults, but for what both contenders must have in common."""
     spark = (
         SparkSession.builder.master("local[2]")
-        .config("spark.sql.shuffle.partitions", str(given.partitions))
+        .config("spark.sql.shuffle.partitions", str(partitions))
         .config("spark.driver.memory", "1g")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def plain(given: argparse.Namespace) -> DataFrame:
+    spark = session_of_plain(given.partitions)
     reader = spark.readStream.schema(DDL).option("maxFilesPerTrigger", 1)
     return reader.parquet(str(given.folder / "input"))
 
