@@ -34,6 +34,7 @@ from unbroken.errors import UnbrokenError, Unreachable
 from unbroken.local import LocalCluster
 
 RETRY_S = 0.2
+WARM_EPOCHS = 10
 
 
 class Check(Protocol):
@@ -123,21 +124,29 @@ def _feed(
         return cluster.status()
 
     progress = Progress(look)
-    # Spark's first batch takes seconds: an empty epoch goes ahead of the rows.
-    cluster.producer(check.source).close_epoch()
-    progress.wait(lambda status: results.next == 1)
+    # Spark's first batches take seconds: empty epochs go ahead of the rows until all are warm.
+    producer = cluster.producer(check.source)
+    for _ in range(WARM_EPOCHS):
+        producer.close_epoch()
+    progress.wait(lambda status: _lowest(status) >= WARM_EPOCHS - 1)
     view.state = "running"
     results.began_s = time.monotonic()
     if kill_at_s is not None:
         killer = threading.Timer(kill_at_s, _kill, (cluster, results, view))
         killer.daemon = True
         killer.start()
-    Replay(cluster, [trace], check.pace, progress, base=1).run()
+    Replay(cluster, [trace], check.pace, progress, base=WARM_EPOCHS).run()
     view.state = "finishing"
     last = cluster.finish()
     progress.wait(lambda status: results.next >= last)
     view.state = "done"
     return results
+
+
+def _lowest(status: Status) -> int:
+    """The newest epoch that all copies of all fragments have done."""
+    told = [f["epoch"] for n in status["nodes"].values() for f in n["fragments"].values()]
+    return min(told, default=-1)
 
 
 def _kill(cluster: LocalCluster, results: _Results, view: View) -> None:

@@ -1,11 +1,10 @@
 """Who is scanning the network, and who is guessing passwords?
 
-    connections ─┬─▶ attempts ─┬─▶ alerts ─▶ sink
-                 └─▶ scanners ─┘
+    connections ─▶ attempts ─▶ alerts ─▶ sink
 
-Three fragments, each on two of three nodes: any node may die at any time.  `attempts` and
-`scanners` write an update whenever a source does more within its ten seconds; `alerts` keeps those
-that are suspicious, so one attack gives several alerts with a growing score.
+Two fragments, each on two of three nodes: any node may die at any time.  `attempts` writes an
+update whenever a source does more within its ten seconds; `alerts` keeps those that are suspicious,
+so one attack gives several alerts with a growing score.
 """
 
 from pyspark.sql import DataFrame
@@ -42,29 +41,16 @@ def attempts(connections: DataFrame) -> DataFrame:
     )
 
 
-@query.fragment(connections, output_mode="update", policy=PROTECTED)
-def scanners(connections: DataFrame) -> DataFrame:
-    """Sources that try too many different ports in ten seconds."""
-    return (
-        connections.withWatermark("ts", "10 seconds")
-        .groupBy("src", F.window("ts", "10 seconds"))
-        .agg(F.size(F.collect_set("port")).alias("ports"))
-        .where(F.col("ports") > PORTS_MAX)
-        .select("src", F.col("window.start").alias("start"), "ports")
-    )
-
-
-@query.fragment(attempts, scanners, policy=PROTECTED)
-def alerts(attempts: DataFrame, scanners: DataFrame) -> DataFrame:
+@query.fragment(attempts, policy=PROTECTED)
+def alerts(attempts: DataFrame) -> DataFrame:
     """One row per suspicion: a brute force is many attempts, all at one service."""
     one_service = (F.col("services") == 1) & (F.col("ports") == 1)
-    brute_forces = attempts.where((F.col("attempts") > ATTEMPTS_MAX) & one_service).select(
-        "src", "start", F.lit("brute force").alias("kind"), F.col("attempts").alias("score")
-    )
-    scans = scanners.select(
-        "src", "start", F.lit("scan").alias("kind"), F.col("ports").cast("long").alias("score")
-    )
-    return brute_forces.union(scans)
+    brute_force = (F.col("attempts") > ATTEMPTS_MAX) & one_service
+    scan = F.col("ports") > PORTS_MAX
+    kind = F.when(brute_force, "brute force").when(scan, "scan")
+    score = F.when(brute_force, F.col("attempts")).otherwise(F.col("ports").cast("long"))
+    judged = attempts.select("src", "start", kind.alias("kind"), score.alias("score"))
+    return judged.where("kind IS NOT NULL")
 
 
 query.sink(alerts)
