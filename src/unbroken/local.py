@@ -29,7 +29,6 @@ from unbroken.control.placement import place
 from unbroken.errors import DefinitionError, UnbrokenError, Unreachable
 from unbroken.node import setup
 from unbroken.node.process import Tree, lock_folder, raise_noted
-from unbroken.policies import Active, Restart
 from unbroken.query import Query
 from unbroken.streams.flight import free_port
 
@@ -76,15 +75,11 @@ class LocalCluster(Cluster):
         if nodes < 1:
             raise DefinitionError(f"a cluster of {nodes} nodes", hint="at least one node")
         for fragment in query.fragments.values():
-            if not isinstance(fragment.policy, (Active, Restart)):
+            if not fragment.policy.runs:
                 raise DefinitionError(
                     f"{fragment.where}: {fragment.policy.name} can be explained, but not run yet",
                     hint="policy=Active(replicas=2), or none: started again on its own node",
                 )
-        self._host, self._port = host, free_port(host, port)
-        self._temporary = folder is None
-        self.folder = Path(folder or tempfile.mkdtemp(prefix="unbroken-")).absolute()
-        self.folder.mkdir(parents=True, exist_ok=True)
         self.nodes = [f"node-{i + 1}" for i in range(nodes)]
         fragments = [s.name for s in query.check() if s.name in query.fragments]
         placement = place({f: query.fragments[f].policy.copies for f in fragments}, self.nodes)
@@ -92,6 +87,10 @@ class LocalCluster(Cluster):
         self.warnings = placement.sentences
         if strict and self.warnings:
             raise DefinitionError("; ".join(self.warnings), hint="or start without strict")
+        self._host, self._port = host, free_port(host, port)
+        self._temporary = folder is None
+        self.folder = Path(folder or tempfile.mkdtemp(prefix="unbroken-")).absolute()
+        self.folder.mkdir(parents=True, exist_ok=True)
         self._setup = setup.Setup(
             query=query.name,
             placement={name: list(held) for name, held in placement.nodes.items()},

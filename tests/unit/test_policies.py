@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import inspect
 from collections.abc import Callable
@@ -152,3 +153,24 @@ def test_what_cannot_be_told_in_epochs_is_told_in_event_time():
     said = keeps(ub.Upstream(), WINDOWS, None)
     assert "15 s of event time" in said
     assert "about" not in said
+
+
+@pytest.mark.parametrize("policy", [ub.Passive(), ub.Upstream(), ub.Gap()])
+def test_what_cannot_be_run_yet_is_refused_before_anything_starts(policy: Policy):
+    """Explained, but never started with less protection than was asked for."""
+    query = ub.Query("q")
+    rows = query.source("rows", "n INT")
+    query.sink(query.fragment(rows, policy=policy)(lambda rows: rows, name="copy"))
+    with pytest.raises(DefinitionError, match=r"test_policies.py:\d+: .* not run yet"):
+        ub.LocalCluster(query)
+
+
+def test_fewer_nodes_than_copies_is_a_warning_or_refused():
+    query = ub.Query("q")
+    rows = query.source("rows", "n INT")
+    query.sink(query.fragment(rows, policy=ub.Active())(lambda rows: rows, name="copy"))
+    for nodes, warned in ((1, 1), (2, 0)):
+        with contextlib.closing(ub.LocalCluster(query, nodes=nodes)) as cluster:
+            assert len(cluster.warnings) == warned
+    with pytest.raises(DefinitionError, match="copy has 1 of 2 copies"):
+        ub.LocalCluster(query, nodes=1, strict=True)

@@ -108,6 +108,7 @@ def protect(query: Query, plans: Mapping[str, Plan]) -> dict[str, dict[str, Any]
             "class": traits.operator_class.value, "decided_by": str(traits.decided_by),
             "unbounded": [str(each) for each in traits.unbounded],
             "declared": list(traits.declared), "policy": policy.text, "copies": policy.copies,
+            "runs": policy.runs,
             "needs": policy.needs, "merging": seen[fragment.name].merging.value,
             "plain": seen[fragment.name].plain.value,
             "keeps": keeps(policy, traits, epochs), "keeps_epochs": epochs,
@@ -149,6 +150,7 @@ def _protection(fragment: dict[str, Any]) -> list[str]:
         f"  class     {fragment['class']}: {fragment['decided_by']}",
         *(f"  declared  {text}" for text in fragment["declared"]),
         f"  policy    {fragment['policy']}: {fragment['needs']}",
+        *([] if fragment["runs"] else ["            can be explained, but not run yet"]),
         f"  recovery  {ours.value}: {ours.meaning}",
         f"  plain     {plain.value}, for consumers that do not drop epochs they have: "
         f"{plain.meaning}",

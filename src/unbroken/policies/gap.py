@@ -27,6 +27,7 @@ class Gap(Policy):
     """
 
     name: ClassVar[str] = "gap"
+    runs: ClassVar[bool] = False
 
     @property
     def copies(self) -> int:

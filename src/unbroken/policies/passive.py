@@ -33,6 +33,7 @@ class Passive(Policy):
     """
 
     name: ClassVar[str] = "passive"
+    runs: ClassVar[bool] = False
     interval: str = "2s"
 
     def __post_init__(self) -> None:

@@ -32,6 +32,8 @@ class Policy(ABC):
 
     #: One word for logs, `status` and JSON.
     name: ClassVar[str]
+    #: Whether a cluster can run it today; the others can be explained.
+    runs: ClassVar[bool] = True
 
     @property
     def text(self) -> str:

@@ -29,6 +29,7 @@ class Upstream(Policy):
     """
 
     name: ClassVar[str] = "upstream"
+    runs: ClassVar[bool] = False
 
     @property
     def copies(self) -> int:
