@@ -88,6 +88,9 @@ class LocalCluster(Cluster):
         if strict and self.warnings:
             raise DefinitionError("; ".join(self.warnings), hint="or start without strict")
         self._host, self._port = host, free_port(host, port)
+        control_port = free_port(host)
+        while control_port == self._port:
+            control_port = free_port(host)
         self._temporary = folder is None
         self.folder = Path(folder or tempfile.mkdtemp(prefix="unbroken-")).absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -95,7 +98,7 @@ class LocalCluster(Cluster):
             query=query.name,
             placement={name: list(held) for name, held in placement.nodes.items()},
             entry=f"grpc://{host}:{self._port}",
-            control=f"grpc://{host}:{free_port(host)}",
+            control=f"grpc://{host}:{control_port}",
             manual=query.epoch_s is None if manual is None else manual,
             master=master,
             memory=memory,
