@@ -65,6 +65,8 @@ class Node:
         #: Fragments that run here, and those on their way: being taken from another node.
         self._replicas: dict[str, Replica] = {}
         self._joining: dict[str, str] = {}
+        #: One at a time starts or ends a replica: the loop, a beat's answer, a join.
+        self._changing = threading.RLock()
         self._stumbles: dict[str, list[float]] = {}
         #: Fragments whose checkpoint here is of no use: they have to be taken from another node.
         self._lost: set[str] = set()
@@ -181,12 +183,14 @@ class Node:
                         f"{shipped.bytes_fetched:,} bytes in {time.monotonic() - began_s:.1f} s",
                         flush=True,
                     )
-                    self._run(name, consumers, clients=told)
+                    with self._changing:
+                        self._run(name, consumers, clients=told)
                     self._lost.discard(name)
                     return
         except UnbrokenError as error:
-            # Control asks again with its next answer; until then this is what `status` shows.
+            # Control asks again with its next answer.
             print(f"taking {name}: {error}", file=sys.stderr, flush=True)
+            self._leave(name, "it could not be started")
         finally:
             self._joining.pop(name, None)
 
@@ -197,21 +201,26 @@ class Node:
                 continue
             now_s = time.monotonic()
             recent = [t for t in self._stumbles.get(name, []) if t > now_s - STUMBLES_S]
-            self._stumbles[name] = [*recent, now_s]
-            if len(recent) >= STUMBLES_MAX:
-                replica.give_up()
-            else:
+            with self._changing:
+                if self._replicas.get(name) is not replica or replica.given_up:
+                    continue
+                self._stumbles[name] = [*recent, now_s]
+                if len(recent) >= STUMBLES_MAX:
+                    replica.give_up()
+                    continue
                 print(f"{name} has stumbled and is started again", file=sys.stderr, flush=True)
                 replica.stop()
                 self._go_on(name, self._streams[name].consumers)
 
-    def _leave(self, name: str) -> None:
-        """Ends a replica that was replaced; what it has stays until the fragment is whole."""
-        replica = self._replicas.pop(name)
-        self._streams.streams.pop(name, None)
-        self._report()
-        replica.stop()
-        print(f"left {name}: it was replaced while this node did not answer", flush=True)
+    def _leave(self, name: str, why: str) -> None:
+        """Ends a replica; what it has stays until the fragment is whole."""
+        with self._changing:
+            replica = self._replicas.pop(name, None)
+            self._streams.streams.pop(name, None)
+            self._report()
+            if replica is not None:
+                replica.stop()
+                print(f"left {name}: {why}", flush=True)
 
     def _beat(self) -> dict[str, Any]:
         """Tells control what runs here; the answer is what it wants."""
@@ -220,6 +229,7 @@ class Node:
             "replicas": {
                 name: {"epoch": replica.committed, "failed": replica.failed}
                 for name, replica in list(self._replicas.items())
+                if replica.asking  # Until then it cannot serve, and must not count as live.
             },
             "lost": sorted(self._lost),
         }  # fmt: skip
@@ -237,7 +247,7 @@ class Node:
     def _do(self, wanted: dict[str, Any]) -> None:
         """Makes true what control wants, as far as it is not."""
         for name in set(self._replicas) - set(wanted["run"]) - set(wanted["join"]):
-            self._leave(name)
+            self._leave(name, "it was replaced while this node did not answer")
         for name, how in wanted["join"].items():
             if name not in self._replicas and name not in self._joining:
                 self._joining[name] = f"about to take {name}"

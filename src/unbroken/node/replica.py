@@ -77,7 +77,7 @@ class Replica:
         #: Set with Spark's first question: its Python processes are there.
         self._asked = threading.Event()
         self._stopped = False
-        self._given_up = False
+        self.given_up = False
         self._acked = -1
         self._error: UnbrokenError | None = None
         self.term = 0
@@ -292,6 +292,11 @@ class Replica:
         }  # fmt: skip
         return [(name, ack) for name in self.fragment.inputs]
 
+    @property
+    def asking(self) -> bool:
+        """Whether Spark has asked for an epoch: the replica works."""
+        return self._asked.is_set()
+
     def wait_asked(self, timeout_s: float) -> None:
         """Waits for Spark's first question, or until it is clear that none will come."""
         deadline = time.monotonic() + timeout_s
@@ -317,13 +322,13 @@ class Replica:
 
     def give_up(self) -> None:
         """It has stumbled too often: that is a failure."""
-        self._given_up = True
+        self.given_up = True
 
     def _failure(self) -> UnbrokenError | None:
         if self._error is not None or self._run is None:
             return self._error
         failure = self._run.failure()
-        if failure is not None and self._run.stumbled and not self._given_up:
+        if failure is not None and self._run.stumbled and not self.given_up:
             return None  # It is about to be started again.
         return failure
 
