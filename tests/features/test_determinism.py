@@ -8,8 +8,8 @@ import kinds
 
 import unbroken as ub
 
-COUNT = 8
-KILL_AFTER = 4
+COUNT = 7
+KILL_AFTER = 3
 
 
 def feed(cluster: ub.LocalCluster, fed: dict, numbers: range) -> None:

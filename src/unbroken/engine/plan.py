@@ -56,6 +56,8 @@ def analyze(
     fragment: Fragment,
     inputs: Mapping[str, pa.Schema],
     options: Mapping[str, str] | None = None,
+    *,
+    traits: Traits | None = None,
 ) -> Plan:
     """Calls the user's function and reads the plan of what it returns."""
     frames = [
@@ -91,7 +93,8 @@ def analyze(
         )
     nodes = list(_nodes(frame._jdf.queryExecution().analyzed()))
     _check_supported(fragment, frame)
-    traits = operators.read(nodes, fragment.function)
+    if traits is None:  # Known from an earlier look: reading them takes a tenth of a second.
+        traits = operators.read(nodes, fragment.function)
     guarantee.check(fragment.name, fragment.where, fragment.policy, traits)
     shown = [tidy(node.simpleString(1000)) for node in nodes if not _is_leaf(node)]
     return Plan(

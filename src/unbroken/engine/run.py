@@ -38,7 +38,9 @@ _ERROR = re.compile(r"[\w.]+(Error|Exception|Gone|Lost|Batch)\b")
 #: A machine that was too busy for Spark's ten seconds, or a worker that was killed.
 _PASSING = re.compile(
     r"waiting for the Python worker to connect back|Python worker failed to connect back"
-    r"|Python worker exited unexpectedly|java\.io\.EOFException"
+    r"|Python worker exited unexpectedly"
+    # What the JVM's end of a killed process's connection says, depending on what it was doing.
+    r"|java\.io\.EOFException|Connection reset|Broken pipe"
 )
 #: Takes the rows of an epoch in canonical order, and their digest.
 Seal = Callable[[int, pa.Table, str], None]

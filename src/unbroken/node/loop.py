@@ -43,6 +43,8 @@ LOOP_S = 0.1
 REPORT_S = 0.5
 BEAT_S = 0.25
 RUNNING = "running"
+#: Fragments that start at the same time.
+STARTS_MAX = 4
 #: A replica that stumbles more often than this within `STUMBLES_S` has failed.
 STUMBLES_MAX = 3
 STUMBLES_S = 300.0
@@ -102,8 +104,8 @@ class Node:
         names = [s.name for s in self._query.check() if s.name in wanted["run"]]
         for place, name in enumerate(names):
             # Spark gives a Python process ten seconds to come up, and has no setting for it: a
-            # dozen of them at once on two cores would not all make it.
-            for earlier in names[: max(0, place - 1)]:
+            # dozen of them at once on two busy cores would not all make it.
+            for earlier in names[: max(0, place + 1 - STARTS_MAX)]:
                 if earlier in self._replicas:
                     self._replicas[earlier].wait_asked(START_S_MAX)
             self._go_on(name, wanted["run"][name])
@@ -272,7 +274,8 @@ class Node:
                 "door": self.door.address, "fragment": fragment.name, "term": str(term),
                 "first": str(replica.first), "reader": reader,
             }  # fmt: skip
-            return plans.analyze(spark, self._query, fragment, schemas, options)
+            known = self._plans[fragment.name].traits
+            return plans.analyze(spark, self._query, fragment, schemas, options, traits=known)
 
         return for_term
 
