@@ -166,7 +166,7 @@ class LocalCluster(Cluster):
             with contextlib.suppress(Unreachable):
                 told = self.status()["nodes"]
                 up = [n for n in self.nodes if n not in self._down]
-                if all(n in told and told[n]["state"] == "running" for n in up) and all(
+                if all(n in told and told[n]["state"] == setup.RUNNING for n in up) and all(
                     told[n]["pid"] == self._trees[n].pid for n in up
                 ):
                     self._entry.act({"do": "begin"})

@@ -27,13 +27,12 @@ from unbroken.control.intentions import KEEPER, Action, Producer, Standing, Step
 from unbroken.control.repair import Repairs
 from unbroken.control.replicas import Replicas
 from unbroken.control.store import Store
-from unbroken.errors import UnbrokenError, Unreachable
+from unbroken.errors import DiskError, UnbrokenError, Unreachable
 from unbroken.node import setup
 from unbroken.node.process import leave_with_parent, or_noted
 from unbroken.policies import Active
 from unbroken.streams.flight import Command, Door, Peer, checked_name, refuses
 
-RUNNING = "running"
 SAY_S_MAX = 2.0
 PUBLISH_S = 0.5
 #: How long after its own start control waits for nodes to be heard of for the first time: they
@@ -46,7 +45,6 @@ class Member:
     """What a node said last."""
 
     address: str
-    state: str
     #: Fragment to the newest epoch that its replica has committed.
     epochs: dict[str, int] = field(default_factory=dict)
 
@@ -81,11 +79,8 @@ class Control:
         self._detector = Detector(self._timing, now_s=time.monotonic())
         self._members: dict[str, Member] = {}
         self._began_s = time.monotonic()
-        #: Nodes that have said anything since then.
-        self._heard: set[str] = set()
         #: Nodes whose Spark is up, spares included: they may be given replicas.
         self._running: set[str] = set()
-        self._peers: dict[str, Peer] = {}
         self._entry = Peer(self._setup.entry)
         #: Words on their way to producers, by whom they are for.
         self._saying: set[tuple[str, int, Producer]] = set()
@@ -104,12 +99,11 @@ class Control:
         replicas = {checked_name(name): dict(told) for name, told in command["replicas"].items()}
         with self._lock:
             self._detector.heard(node, time.monotonic())
-            self._heard.add(node)
-            if command["state"] == RUNNING and node not in self._running:
+            if command["state"] == setup.RUNNING and node not in self._running:
                 self._running.add(node)
                 self._repairs.alive(node)
             epochs = {name: int(told["epoch"]) for name, told in replicas.items()}
-            self._members[node] = Member(str(command["address"]), str(command["state"]), epochs)
+            self._members[node] = Member(str(command["address"]), epochs)
             for name, told in replicas.items():
                 if not told["failed"]:
                     self._hear(node, name, epochs[name])
@@ -127,13 +121,14 @@ class Control:
         if repair.step is Step.SHIP:  # It runs: all of it has arrived.
             self._repairs.shipped(fragment, repair.term)
         elif repair.step is Step.CATCH_UP:
-            others = [m.epochs[fragment] for n, m in self._others(node) if fragment in m.epochs]
+            others = [
+                member.epochs[fragment]
+                for name, member in self._members.items()
+                if name != node and fragment in member.epochs
+            ]
             self._repairs.progress(
                 fragment, repair.term, newcomer=epoch, others=max(others, default=None)
             )
-
-    def _others(self, node: str) -> list[tuple[str, Member]]:
-        return [(name, member) for name, member in self._members.items() if name != node]
 
     def _wanted(self, node: str) -> dict[str, Any]:
         repair = self._repairs.under_way
@@ -174,7 +169,11 @@ class Control:
         """Ticks, for ever."""
         while True:
             began_s = time.monotonic()
-            self.tick(began_s)
+            try:
+                self.tick(began_s)
+            except DiskError as error:
+                # Nothing is done that is not on record: it is decided again when there is room.
+                print(error, file=sys.stderr, flush=True)
             self._publish(began_s)
             time.sleep(max(0.0, began_s + self._timing.period_s - time.monotonic()))
 
@@ -190,8 +189,9 @@ class Control:
                     self._detector.refused(node, now_s)
             # A node that was not heard of yet may still be starting.
             patient = now_s - self._began_s < START_S_MAX
+            heard = self._detector.nodes
             placed = {
-                name: [n for n in self._replicas.of(name) if n in self._heard or not patient]
+                name: [n for n in self._replicas.of(name) if n in heard or not patient]
                 for name in self._query.fragments
             }
             self._detector.watch(placed, k={f: p.replicas - 1 for f, p in self._active.items()})
@@ -237,7 +237,8 @@ class Control:
     def _say(self, key: tuple[str, int, Producer], words: dict[str, Any]) -> None:
         fragment, term, producer = key
         try:
-            self._peer(producer.node).act(words, timeout_s=SAY_S_MAX)
+            with Peer(self._address(producer.node)) as peer:
+                peer.act(words, timeout_s=SAY_S_MAX)
             with self._lock:
                 self._repairs.confirmed(fragment, term, producer)
         except Unreachable:
@@ -247,16 +248,11 @@ class Control:
         finally:
             self._saying.discard(key)
 
-    def _peer(self, node: str) -> Peer:
-        if node == KEEPER:
-            return self._entry
+    def _address(self, node: str) -> str:
         with self._lock:
-            member = self._members.get(node)
-            if member is None:
+            if node != KEEPER and node not in self._members:
                 raise Unreachable(f"{node} has not been heard of")
-            if member.address not in self._peers:
-                self._peers[member.address] = Peer(member.address)
-            return self._peers[member.address]
+            return self._setup.entry if node == KEEPER else self._members[node].address
 
     def _publish(self, now_s: float) -> None:
         """Tells the entry how every fragment is protected, for `status`."""

@@ -42,7 +42,6 @@ from unbroken.streams.serve import Served, StreamDoor
 LOOP_S = 0.1
 REPORT_S = 0.5
 BEAT_S = 0.25
-RUNNING = "running"
 #: Fragments that start at the same time.
 STARTS_MAX = 4
 #: A replica that stumbles more often than this within `STUMBLES_S` has failed.
@@ -109,7 +108,7 @@ class Node:
                 if earlier in self._replicas:
                     self._replicas[earlier].wait_asked(START_S_MAX)
             self._go_on(name, wanted["run"][name])
-        self._state = RUNNING
+        self._state = setup.RUNNING
         self._report()
         if not self._replicas:  # A spare: what it is given should not wait for Spark's first batch.
             threading.Thread(
@@ -242,7 +241,7 @@ class Node:
         while True:
             with contextlib.suppress(UnbrokenError):  # Away: we go on with what we have.
                 wanted = self._beat()
-                if self._state == RUNNING:
+                if self._state == setup.RUNNING:
                     self._do(wanted)
             time.sleep(BEAT_S)
 

@@ -300,7 +300,7 @@ class Replica:
     def wait_asked(self, timeout_s: float) -> None:
         """Waits for Spark's first question, or until it is clear that none will come."""
         deadline = time.monotonic() + timeout_s
-        while not self._asked.wait(POLL_S / 50) and not self.failed:
+        while not self._asked.wait(0.1) and not self.failed:
             if time.monotonic() > deadline:
                 return
 

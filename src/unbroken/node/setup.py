@@ -19,6 +19,9 @@ from unbroken.errors import UnbrokenError
 from unbroken.query import Query
 from unbroken.streams import disk
 
+#: The state of a node that waits for epochs, as its reports say it.
+RUNNING = "running"
+
 
 @dataclass(frozen=True)
 class Setup:

@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -139,7 +140,8 @@ class Follower:
 
     def _keep_watching(self) -> None:
         while not self._closed.wait(WATCH_S):
-            self._watch()
+            with contextlib.suppress(UnbrokenError):  # The book is away: the next look finds it.
+                self._watch()
 
     def _watch(self) -> None:
         """Listens to every replica that the book names."""
