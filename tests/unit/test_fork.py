@@ -5,80 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import zipfile
 from pathlib import Path
 
 import pytest
+from layers_by_hand import BOOT, again, commit, files, plan, run_batches, work, write
 
-from unbroken.checkpoints.fork import (
-    Start,
-    boot_id,
-    for_shipment,
-    forget_before,
-    forget_shipments,
-    fork,
-    start,
-)
+from unbroken.checkpoints.fork import boot_id, forget_before, fork, start
 from unbroken.checkpoints.layers import NOTES_KEPT, Checkpoint, Commit
 from unbroken.errors import DiskError, MisalignedBatch
-
-BOOT = "boot-1"
-
-
-def write(path: Path, text: str = "x") -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return path
-
-
-def plan(checkpoint: Checkpoint, batch: int, *epochs: int) -> None:
-    """What Spark writes before a batch runs."""
-    lines = ["v1", '{"batchWatermarkMs":0}', *(json.dumps({"epoch": e}) for e in epochs)]
-    write(checkpoint.spark / "offsets" / str(batch), "\n".join(lines))
-    write(checkpoint.spark / "offsets" / f".{batch}.crc")
-
-
-def work(checkpoint: Checkpoint, batch: int) -> None:
-    """The layers of a batch: its state has the version after it."""
-    state = checkpoint.spark / "state" / "0"
-    for partition in "01":
-        write(state / partition / f"{batch + 1}_0a1b-2c.changelog", f"batch {batch}")
-    if batch % 3 == 2:
-        write(state / "0" / f"{batch + 1}_0a1b-2c.zip")
-        write(state / "0" / "SSTs" / f"{batch:06}-77.sst")
-    write(state / "_metadata" / "v2" / str(batch))
-    write(state / "_stateSchema" / "default" / f"{batch}_0a1b-2c")
-
-
-def commit(checkpoint: Checkpoint, batch: int) -> None:
-    write(checkpoint.spark / "commits" / str(batch), '{"nextBatchWatermarkMs":0}')
-
-
-def run_batches(checkpoint: Checkpoint, batches: range, *, first_epoch: int = 100) -> None:
-    """Batch b is epoch 100 + b on two inputs, committed, with its watermarks noted."""
-    for batch in batches:
-        plan(checkpoint, batch, first_epoch + batch, first_epoch + batch)
-        work(checkpoint, batch)
-        commit(checkpoint, batch)
-        checkpoint.save_watermarks(first_epoch + batch, [batch, None])
-
-
-@pytest.fixture
-def replica(tmp_path: Path) -> Path:
-    """A replica's folder whose first term has committed batches 0 to 5, epochs 100 to 105."""
-    began = start(tmp_path, with_watermarks=False, boot=BOOT)
-    write(began.checkpoint.spark / "metadata", '{"id": "the first"}')
-    run_batches(began.checkpoint, range(6))
-    return tmp_path
-
-
-def again(folder: Path, *, with_watermarks: bool = False, boot: str = BOOT) -> Start:
-    return start(folder, with_watermarks=with_watermarks, boot=boot)
-
-
-def files(checkpoint: Checkpoint) -> set[str]:
-    found = (p for p in checkpoint.folder.rglob("*") if p.is_file())
-    return {str(path.relative_to(checkpoint.folder)) for path in found}
 
 
 def test_the_first_start_is_an_empty_term(tmp_path: Path):
@@ -252,67 +186,3 @@ def test_older_terms_go_when_the_new_one_has_work_of_its_own(replica: Path):
     forget_before(replica, current.term)
     assert sorted(path.name for path in replica.iterdir()) == ["3", "output"]
     assert again(replica).term == 4
-
-
-def test_a_fork_for_shipping_lies_beside_the_terms_and_is_no_term(replica: Path):
-    """Scenario 25: what is shipped does not change; starts do not count it."""
-    made = for_shipment(replica, with_watermarks=False, boot=BOOT)
-    assert made is not None
-    shipment, at = made
-    assert shipment.folder.parent == replica / "shipments"
-    assert at == shipment.last(with_watermarks=True) == Commit(5, 105)
-    run_batches(Checkpoint(replica / "1"), range(6, 8))
-    assert shipment.last(with_watermarks=True) == Commit(5, 105)
-    assert (again(replica).term, again(replica).epoch) == (2, 107)
-
-
-def test_forks_for_shipping_are_removed_except_those_under_way(replica: Path):
-    """Each holds on to layers that Spark has trimmed; half-made ones go as well."""
-    forks = [for_shipment(replica, with_watermarks=False, boot=BOOT) for _ in range(3)]
-    names = [made[0].folder.name for made in forks if made is not None]
-    (replica / "shipments" / "dead.tmp").mkdir()
-    forget_shipments(replica, keep={names[1]})
-    assert [path.name for path in (replica / "shipments").iterdir()] == [names[1]]
-    forget_shipments(replica)
-    assert not list((replica / "shipments").iterdir())
-    forget_shipments(replica / "nowhere")
-
-
-def test_there_is_nothing_to_ship_before_a_commit_or_after_a_reboot(tmp_path: Path, replica: Path):
-    """Scenario 28 for the giver too: what was lost is not handed on."""
-    start(tmp_path / "new", with_watermarks=False, boot=BOOT)
-    assert for_shipment(tmp_path / "new", with_watermarks=False, boot=BOOT) is None
-    assert for_shipment(replica, with_watermarks=False, boot="another") is None
-
-
-def test_a_term_that_goes_while_it_is_linked_is_no_obstacle(replica: Path, monkeypatch):
-    """The replica was started again meanwhile: the newer term is shipped."""
-    newer = again(replica)
-    run_batches(newer.checkpoint, range(6, 7))
-    link, gone = os.link, [newer.checkpoint.spark / "commits" / "6"]
-
-    def racing(source: Path, target: Path) -> None:
-        while gone:
-            gone.pop().unlink()
-        link(source, target)
-
-    monkeypatch.setattr(os, "link", racing)
-    made = for_shipment(replica, with_watermarks=False, boot=BOOT)
-    assert made is not None
-    assert made[1] == Commit(5, 105)
-    assert len(list((replica / "shipments").iterdir())) == 1, "nothing half-made stays"
-
-
-def test_an_sst_is_shipped_only_with_the_snapshot_that_names_it(replica: Path):
-    """It is not written atomically: before its zip is there, it may be torn."""
-    state = replica / "1" / "spark" / "state" / "0" / "0"
-    for path in state.glob("*.zip"):
-        path.unlink()
-    with zipfile.ZipFile(state / "6_0a1b-2c.zip", "w") as snapshot:
-        files = [{"localFileName": "000005.sst", "dfsSstFileName": "000005-77.sst"}]
-        snapshot.writestr("metadata", "v1\n" + json.dumps({"sstFiles": files}))
-    write(state / "SSTs" / "000009-77.sst", "half")
-    made = for_shipment(replica, with_watermarks=False, boot=BOOT)
-    assert made is not None
-    assert [path.name for path in made[0].folder.rglob("*.sst")] == ["000005-77.sst"]
-    assert (state / "SSTs" / "000009-77.sst").exists(), "the original keeps what it writes"

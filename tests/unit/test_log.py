@@ -200,3 +200,39 @@ def test_many_readers_and_a_trimmer_meet_only_whole_epochs(tmp_path: Path):
     for reader in readers:
         reader.join(30)
     assert wrong == []
+
+
+def test_epochs_that_come_from_two_sides_are_one(tmp_path: Path):
+    """At take-over the copier and the replica may bring the same epoch at the same moment."""
+    log = EpochLog(tmp_path, "s")
+    added: list[bool] = []
+
+    def bring() -> None:
+        for number in range(40):
+            added.append(log.append(epoch(number)))
+
+    threads = [threading.Thread(target=bring) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (added.count(True), added.count(False)) == (40, 120)
+    assert (EpochLog(tmp_path, "s").next, len(list(tmp_path.iterdir()))) == (40, 40)
+
+
+def test_a_copy_skips_what_nobody_needs(tmp_path: Path):
+    """Everything before goes, those who wait are woken, and the disk has no hole."""
+    log = filled(tmp_path, 5)
+    woken: list[bool] = []
+    waiting = threading.Thread(target=lambda: woken.append(log.wait(7, 30.0)))
+    waiting.start()
+    log.skip_to(9)
+    waiting.join(30.0)
+    assert woken == [True]
+    assert (log.first, log.next, log.bytes, list(tmp_path.iterdir())) == (9, 9, 0, [])
+    with pytest.raises(EpochGone, match="was trimmed"):
+        log.headers(7)
+    log.append(epoch(9))
+    assert (EpochLog(tmp_path, "s").first, values(log, 9)) == (9, [9])
+    log.skip_to(10)
+    assert (log.first, log.next) == (9, 10), "nothing is skipped, so nothing is forgotten"

@@ -3,13 +3,29 @@
     term 3   offsets 7 8 9   commits 7 8     state …8 …9 …10
     fork at 8 ─▶ term 4   offsets 7 8     commits 7 8     state …8 …9      (hard links)
 
+    alerts/3, alerts/4     terms: each start has its own, the running one is the newest
+    alerts/shipped/12      what was taken from another node: the newest counts
+    alerts/shipments/7f…   forks for other nodes to take (shipments.py)
+
 * The only way to start anything.  A fork has nothing newer than its commit, so Spark does not
   repeat a planned batch behind the gate's back, and an orphaned JVM writes where nobody reads
   (scenarios 5 and 27).
+* The newest epoch wins, wherever it lies; a term wins over a shipment of the same epoch.
+* A term can be *held*: begun empty, with a Spark query on it that waits before it reads its logs,
+  and filled in place at take-over.
 * A fork has an id of its own: two queries with one id stop each other.
-* Linked files survive deletion in the original.  The folder appears whole, by a rename.
+* Linked files survive deletion in the original.  The folder appears whole, by a rename; a held term
+  is filled with its commit last.
 * What was written before a reboot was never synced and counts as lost (scenario 28): the boot that
   a checkpoint belongs to is noted beside it.
+
+>>> import tempfile
+>>> folder = Path(tempfile.mkdtemp())
+>>> began = start(folder, with_watermarks=False)
+>>> began.term, began.epoch
+(1, None)
+>>> hold(folder, with_watermarks=False) is None     # nothing was shipped yet
+True
 """
 
 from __future__ import annotations
@@ -17,25 +33,20 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 import shutil
 import uuid
-import zipfile
-from collections.abc import Container
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from unbroken.checkpoints.layers import Checkpoint, Commit
+from unbroken.checkpoints.links import link_layers, remove
+from unbroken.errors import CheckpointLost, UnbrokenError
 from unbroken.streams import disk
 
-#: Where forks for other nodes lie, beside the terms.
-SHIPMENTS = "shipments"
-SHIPMENT_ATTEMPTS = 3
-
-#: `8.changelog`, `8_uuid.zip`, `8.delta`, `8.snapshot`: state files that carry a version.
-_VERSIONED = re.compile(r"(\d+)(?:_[0-9a-f-]+)?\.(?:changelog|zip|delta|snapshot)")
-#: `_metadata/v2/7`, `_stateSchema/default/7_uuid`: written in a batch, so they carry its number.
-_OF_BATCH = re.compile(r"(\d+)(?:_[0-9a-f-]+)?")
+#: Where that lies which was taken from other nodes, beside the terms.
+SHIPPED = "shipped"
+FORK_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -55,93 +66,140 @@ def start(folder: Path, *, with_watermarks: bool, boot: str | None = None) -> St
     boot = boot or boot_id()
     folder.mkdir(parents=True, exist_ok=True)
     for half_made in folder.glob(f"*{disk.TEMPORARY}"):
-        shutil.rmtree(half_made)
-    terms = terms_in(folder)
-    term = (terms[0] if terms else 0) + 1
-    if (found := _newest(folder, with_watermarks=with_watermarks, boot=boot)) is not None:
-        checkpoint, commit = found
-        made = fork(checkpoint, commit, folder / str(term), boot=boot)
-        return Start(made, term, commit.epoch)
-    lost = ""
-    if any(_boot_of(Checkpoint(folder / str(old))) != boot for old in terms):
-        lost = "the machine was rebooted and Spark does not sync its checkpoints"
-    made = Checkpoint(folder / str(term))
-    temporary = _begin(made.folder, boot)
-    with disk.disk_errors(made.folder):
-        os.rename(temporary, made.folder)
-    return Start(made, term, None, lost)
+        shutil.rmtree(half_made, ignore_errors=True)
+    term = _next_term(folder)
+    target = folder / str(term)
+    found = fork_newest(folder, target, with_watermarks=with_watermarks, boot=boot)
+    if found is not None:
+        return Start(found[0], term, found[1].epoch)
+    lost = _lost(folder, boot)
+    temporary = _begin(target, boot)
+    with disk.disk_errors(target):
+        os.rename(temporary, target)
+    return Start(Checkpoint(target), term, None, lost)
+
+
+def hold(folder: Path, *, with_watermarks: bool, boot: str | None = None) -> Start | None:
+    """Begins a new term for a query that is started in advance and waits.
+
+    Shipments may come in meanwhile; `fill` puts the newest one in, before the query goes on.  None
+    if there is no checkpoint yet: Spark looks whether any batch was planned before it creates its
+    sources, and refuses to find one later.  So the newest plan is there from the beginning, without
+    its commit: nobody can go on from it.
+    """
+    boot = boot or boot_id()
+    found = _newest(folder, with_watermarks=with_watermarks, boot=boot, without=None)
+    if found is None:
+        return None
+    held, plan = empty(folder, boot=boot), f"offsets/{found[1].batch}"
+    with disk.disk_errors(folder):
+        (held.checkpoint.spark / "offsets").mkdir()
+        os.link(found[0].spark / plan, held.checkpoint.spark / plan)
+    return held
+
+
+def empty(folder: Path, *, boot: str | None = None) -> Start:
+    """Begins a new term that is empty, whatever else is in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    term = _next_term(folder)
+    target = folder / str(term)
+    temporary = _begin(target, boot or boot_id())
+    with disk.disk_errors(target):
+        (temporary / "spark").mkdir()
+        _give_id(temporary)
+        os.rename(temporary, target)
+    return Start(Checkpoint(target), term, None)
+
+
+def fill(
+    held: Start, folder: Path, *, with_watermarks: bool, boot: str | None = None
+) -> Start:  # fmt: skip
+    """Links the newest usable checkpoint in `folder` into the held term, where it is.
+
+    The query must not have read its logs yet.  Its `metadata` and the folders that Spark has made
+    stay.  If this fails or is cut off, the term is not usable: `start` begins another.  Without
+    anything to go on from, the term stays as it is and its `epoch` None.
+    """
+    boot = boot or boot_id()
+    if not _is_empty(held.checkpoint):
+        raise UnbrokenError(
+            f"term {held.term} in {folder} has work of its own and cannot be filled",
+            hint="end its query and start the replica anew: it finds what was shipped",
+        )
+    # By a fork, which is whole or not there: a shipment may be replaced while it is linked.  It is
+    # not removed now: nobody should wait for that at take-over.
+    whole = folder / f"{held.term}.fill{disk.TEMPORARY}"
+    found = fork_newest(
+        folder, whole, with_watermarks=with_watermarks, boot=boot, without=held.term
+    )
+    if found is None:
+        return replace(held, lost=_lost(folder, boot))
+    link_layers(*found, held.checkpoint.folder)
+    return replace(held, epoch=found[1].epoch)
 
 
 def fork(source: Checkpoint, at: Commit, target: Path, *, boot: str) -> Checkpoint:
     """Links the layers of `source` up to `at` into the new folder `target`."""
     temporary = _begin(target, boot)
-    spark = temporary / "spark"
-    with disk.disk_errors(target):
-        for kind in ("offsets", "commits"):
-            (spark / kind).mkdir(parents=True)
-            # The batch before it may be gone, or never have been; the fork's own may not.
-            _link(source.spark / kind / str(at.batch - 1), spark / kind / str(at.batch - 1))
-            os.link(source.spark / kind / str(at.batch), spark / kind / str(at.batch))
-        (spark / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
-        for path in sorted(source.spark.glob("state/**/*")):
-            if path.is_file() and _belongs(path.name, batch=at.batch):
-                _link(path, spark / path.relative_to(source.spark))
-        _link(source.folder / "watermarks" / str(at.epoch),
-              temporary / "watermarks" / str(at.epoch))  # fmt: skip
-        os.rename(temporary, target)
+    try:
+        link_layers(source, at, temporary)
+        with disk.disk_errors(target):
+            _give_id(temporary)
+            os.rename(temporary, target)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     return Checkpoint(target)
 
 
-def for_shipment(
-    folder: Path, *, with_watermarks: bool, boot: str | None = None
+def fork_newest(
+    folder: Path, target: Path, *, with_watermarks: bool, boot: str, without: int | None = None
 ) -> tuple[Checkpoint, Commit] | None:
-    """Forks the newest usable checkpoint of a replica's `folder` into `shipments/<id>`.
+    """Forks the newest usable checkpoint in `folder` into `target`; None if there is none.
 
-    The replica may go on meanwhile.  None if nothing was committed yet.
+    The replica may go on meanwhile.  The term `without` is left out.
     """
-    boot = boot or boot_id()
-    for attempts_left in reversed(range(SHIPMENT_ATTEMPTS)):
-        target = folder / SHIPMENTS / uuid.uuid4().hex
-        try:
-            found = _newest(folder, with_watermarks=with_watermarks, boot=boot)
-            if found is None:
-                return None
-            made = fork(*found, target, boot=boot)
-            for torn in _ssts_without_snapshot(made.spark):
-                torn.unlink()
-            return made, found[1]
-        except FileNotFoundError:
-            # Gone while it was linked: a newer term has taken over, or Spark trimmed the batch.
-            if not attempts_left:
-                raise
-        finally:
-            shutil.rmtree(target.with_name(target.name + disk.TEMPORARY), ignore_errors=True)
-    return None
-
-
-def forget_shipments(folder: Path, keep: Container[str] = ()) -> None:
-    """Removes forks for shipping that nobody asks for any more: they hold on to old layers."""
-    for path in (folder / SHIPMENTS).glob("*"):
-        if path.name not in keep:
-            shutil.rmtree(path, ignore_errors=True)
+    for _ in range(FORK_ATTEMPTS):
+        # Gone while it was linked: a newer term or shipment has come, or Spark trimmed the batch.
+        with contextlib.suppress(FileNotFoundError):
+            found = _newest(folder, with_watermarks=with_watermarks, boot=boot, without=without)
+            return found and (fork(*found, target, boot=boot), found[1])
+    raise CheckpointLost(
+        f"the checkpoints in {folder} go away faster than they can be forked",
+        hint="ask again: what was committed is in a newer one",
+    )
 
 
 def forget_before(folder: Path, term: int) -> None:
-    """Removes the folders of older terms: the current one has committed work of its own."""
-    for path in folder.iterdir():
-        if path.name.isdigit() and int(path.name) < term:
-            shutil.rmtree(path, ignore_errors=True)
+    """Removes older terms and shipments: the current term has committed work of its own."""
+    forget_terms(folder, below=term)
+    for path in (folder / SHIPPED, *folder.glob(f"*.fill{disk.TEMPORARY}")):
+        remove(path)
+
+
+def forget_terms(folder: Path, *, below: int) -> None:
+    """Removes older terms: a shipment that is here has at least what they have."""
+    for term in terms_in(folder):
+        if term < below:
+            remove(folder / str(term))
 
 
 def rebooted(folder: Path, boot: str | None = None) -> bool:
-    """Whether the newest term in a replica's `folder` was begun before the last boot."""
-    terms = terms_in(folder)
-    return bool(terms) and _boot_of(Checkpoint(folder / str(terms[0]))) != (boot or boot_id())
+    """Whether the newest term or shipment in a replica's `folder` is of before the last boot."""
+    boot = boot or boot_id()
+    terms = [folder / str(term) for term in terms_in(folder)[:1]]
+    return any(_boot_of(Checkpoint(path)) != boot for path in [*terms, *shipped_in(folder)[:1]])
 
 
 def terms_in(folder: Path) -> list[int]:
     """The terms that a replica's `folder` has, newest first."""
-    return sorted((int(p.name) for p in folder.glob("*") if p.name.isdigit()), reverse=True)
+    return sorted(_numbers(folder), reverse=True)
+
+
+def shipped_in(folder: Path) -> list[Path]:
+    """What was taken into a replica's `folder` and is whole, newest first."""
+    shipped = folder / SHIPPED
+    return [shipped / str(number) for number in sorted(_numbers(shipped), reverse=True)]
 
 
 def boot_id() -> str:
@@ -152,23 +210,55 @@ def boot_id() -> str:
         return "unknown"  # Not Linux: reboots are not noticed.
 
 
-def _newest(folder: Path, *, with_watermarks: bool, boot: str) -> tuple[Checkpoint, Commit] | None:
-    """The newest commit of this boot from which a replica can go on, whatever its term."""
-    for term in terms_in(folder):
-        checkpoint = Checkpoint(folder / str(term))
+def _newest(
+    folder: Path, *, with_watermarks: bool, boot: str, without: int | None
+) -> tuple[Checkpoint, Commit] | None:
+    """The newest commit of this boot from which a replica can go on, wherever it lies."""
+    best: tuple[Checkpoint, Commit] | None = None
+    for checkpoint in _checkpoints_in(folder, without):
         if _boot_of(checkpoint) == boot:
             commit = checkpoint.last(with_watermarks=with_watermarks)
-            if commit is not None:
-                return checkpoint, commit
-    return None
+            if commit is not None and (best is None or commit.epoch > best[1].epoch):
+                best = checkpoint, commit
+    return best
+
+
+def _checkpoints_in(folder: Path, without: int | None = None) -> Iterator[Checkpoint]:
+    """Terms before shipments, newer before older: of equals the first is taken."""
+    for term in terms_in(folder):
+        if term != without:
+            yield Checkpoint(folder / str(term))
+    yield from map(Checkpoint, shipped_in(folder))
+
+
+def _lost(folder: Path, boot: str) -> str:
+    if any(_boot_of(checkpoint) != boot for checkpoint in _checkpoints_in(folder)):
+        return "the machine was rebooted and Spark does not sync its checkpoints"
+    return ""
+
+
+def _is_empty(checkpoint: Checkpoint) -> bool:
+    """Whether there is nothing in it but its id, folders, and plans without a commit."""
+    spark = checkpoint.spark
+    work = (spark / "commits", spark / "state", checkpoint.folder / "watermarks")
+    return not any(files for top in work for _, _, files in os.walk(top))
+
+
+def _next_term(folder: Path) -> int:
+    return max(terms_in(folder), default=0) + 1
 
 
 def _begin(target: Path, boot: str) -> Path:
     temporary = target.with_name(target.name + disk.TEMPORARY)
     with disk.disk_errors(target):
+        shutil.rmtree(temporary, ignore_errors=True)  # Of one who was killed in the middle.
         (temporary / "watermarks").mkdir(parents=True)
         (temporary / "boot").write_text(boot)
     return temporary
+
+
+def _give_id(folder: Path) -> None:
+    (folder / "spark" / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
 
 
 def _boot_of(checkpoint: Checkpoint) -> str:
@@ -178,31 +268,8 @@ def _boot_of(checkpoint: Checkpoint) -> str:
         return "none"  # It did not survive a power cut, as the rest of it may not have.
 
 
-def _belongs(name: str, *, batch: int) -> bool:
-    if name.startswith(".") or disk.TEMPORARY in name:
-        return False
-    if versioned := _VERSIONED.fullmatch(name):
-        return int(versioned[1]) <= batch + 1
-    numbered = _OF_BATCH.fullmatch(name)
-    return numbered is None or int(numbered[1]) <= batch
-
-
-def _ssts_without_snapshot(spark: Path) -> set[Path]:
-    """Spark writes ssts in place and the zip that names them last: before it they may be torn."""
-    named: set[Path] = set()
-    for path in spark.rglob("*.zip"):
-        try:
-            with zipfile.ZipFile(path) as snapshot:
-                _, text = snapshot.read("metadata").split(b"\n", 1)
-            files = [file["dfsSstFileName"] for file in json.loads(text)["sstFiles"]]
-        except (KeyError, TypeError, ValueError, zipfile.BadZipFile):
-            return set()  # Of a form that is not known here: nothing is taken from it.
-        named.update(path.parent / "SSTs" / file for file in files)
-    return set(spark.rglob("SSTs/*.sst")) - named
-
-
-def _link(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # Not there: trimmed by Spark meanwhile, or the batch before the first.
-    with contextlib.suppress(FileNotFoundError):
-        os.link(source, target)
+def _numbers(folder: Path) -> list[int]:
+    try:
+        return [int(name) for name in os.listdir(folder) if name.isdigit()]
+    except FileNotFoundError:
+        return []

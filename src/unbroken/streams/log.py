@@ -30,7 +30,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from unbroken.epochs import Epoch, Header, header_of
+from unbroken.epochs import GAP, Epoch, Header, header_of
 from unbroken.errors import DiskError, DivergenceError, EpochGone, UnbrokenError
 from unbroken.streams import disk
 
@@ -42,13 +42,18 @@ RECENT_BYTES_MAX = 64 << 20
 class EpochLog:
     """The epochs of one stream that one replica keeps.
 
-    Safe for many threads: one appends, many read and wait.
+    Safe for many threads: those that append take turns, many read, wait and trim meanwhile.
     """
 
     def __init__(self, folder: Path, stream: str, *, sync: bool = False) -> None:
         self.folder = folder
         self.stream = stream
         self._sync = sync
+        #: Held from the look at `next` until the epoch is noted: a standby's copy and the replica
+        #: that takes over from it may bring one epoch at the same time.
+        self._appending = threading.Lock()
+        #: Held until files are gone: those of an older trim go first, or a crash leaves a hole.
+        self._removing = threading.Lock()
         self._changed = threading.Condition()
         #: Invariant: the numbers in here have no holes.
         self._headers: dict[int, Header] = {}
@@ -106,6 +111,25 @@ class EpochLog:
         with self._changed:
             assert not self._headers, "only an empty log may choose its first number"
             self._first = self._next = number
+            self._changed.notify_all()
+
+    def skip_to(self, number: int) -> None:
+        """Forgets every epoch and goes on at `number`: nobody asks for what lies before it.
+
+        For a copy that was away while its original was trimmed.
+        """
+        with self._appending, self._removing:
+            with self._changed:
+                if self._headers and number <= self._next:
+                    return  # Whoever else appends has brought it meanwhile: there is no hole.
+                gone = [self._files[old] for old in sorted(self._files)]
+                for kept in (self._headers, self._files, self._recent):
+                    kept.clear()
+                self._first = self._next = number
+                self._bytes = 0
+                self._changed.notify_all()
+            for path in gone:  # Oldest first, and before the next is written: never a hole.
+                path.unlink(missing_ok=True)
 
     def append(self, epoch: Epoch, *, before_seen: Callable[[], None] | None = None) -> bool:
         """Adds an epoch; False if it was there already with the same content.
@@ -113,6 +137,10 @@ class EpochLog:
         `before_seen` runs when the file is there and nobody has been told; if it fails, the epoch
         is not added.
         """
+        with self._appending:
+            return self._append(epoch, before_seen)
+
+    def _append(self, epoch: Epoch, before_seen: Callable[[], None] | None) -> bool:
         number = epoch.number
         with self._changed:
             if number < self._next:
@@ -195,21 +223,29 @@ class EpochLog:
     def trim(self, below: int) -> int:
         """Forgets the epochs under `below`, except the last one; tells how many went."""
         gone: list[Path] = []
-        with self._changed:
-            below = min(below, self._next - 1)
-            while self._first < below:
-                self._bytes -= self._headers.pop(self._first).bytes
-                self._recent.pop(self._first, None)
-                gone.append(self._files.pop(self._first))
-                self._first += 1
-            self._changed.notify_all()
-        for path in gone:  # Oldest first: a crash in between leaves no hole.
-            path.unlink(missing_ok=True)
+        with self._removing:
+            with self._changed:
+                below = min(below, self._next - 1)
+                while self._first < below:
+                    self._bytes -= self._headers.pop(self._first).bytes
+                    self._recent.pop(self._first, None)
+                    gone.append(self._files.pop(self._first))
+                    self._first += 1
+                self._changed.notify_all()
+            for path in gone:  # Oldest first: a crash in between leaves no hole.
+                path.unlink(missing_ok=True)
         return len(gone)
 
     def _gone(self, number: int) -> EpochGone:
         if number >= self._next:
             return EpochGone(f"{self.stream}: epoch {number} is not there yet (next {self._next})")
+        oldest = self._headers.get(self._first)
+        if oldest is not None and oldest.kind == GAP:
+            return EpochGone(
+                f"{self.stream}: epoch {number} is gone: the log begins at {self._first}, after "
+                "the loss of a node, with epochs that are lost",
+                hint=f"follow from {self._first}: epochs of kind gap say which numbers are lost",
+            )
         return EpochGone(
             f"{self.stream}: epoch {number} was trimmed; the log begins at {self._first}",
             hint=f"follow from {self._first}, or declare a sink before the run so that it is kept",

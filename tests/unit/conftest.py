@@ -1,0 +1,50 @@
+"""Fixtures of the tests of checkpoints: a replica, a node that gives, the folder of a newcomer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from layers_by_hand import BOOT, run_batches, write
+from shipping import Liar, Node
+
+from unbroken.checkpoints import fork
+from unbroken.streams.flight import Door, Peer
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    """A node that has a replica of `alerts`, and its door."""
+    made = Node(tmp_path / "node-1" / "alerts", monkeypatch)
+    with made.door:
+        yield made
+
+
+@pytest.fixture
+def peer(node: Node) -> Iterator[Peer]:
+    """That node, seen from another."""
+    with Peer(node.door.address) as connected:
+        yield connected
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Path:
+    """The newcomer's folder."""
+    return tmp_path / "node-2" / "alerts"
+
+
+@pytest.fixture
+def liar(node: Node) -> Iterator[Liar]:
+    """A giver that says whatever a test wants."""
+    with Door() as door:
+        yield Liar(door, node)
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> Path:
+    """A replica's folder whose first term has committed batches 0 to 5, epochs 100 to 105."""
+    began = fork.start(tmp_path, with_watermarks=False, boot=BOOT)
+    write(began.checkpoint.spark / "metadata", '{"id": "the first"}')
+    run_batches(began.checkpoint, range(6))
+    return tmp_path
