@@ -5,6 +5,8 @@
                            table:  Arrow rows (none is an answer too: nothing is missing)
 
 * A *stable* epoch is final.  Two copies of one number have one digest, or somebody diverged.
+* A *gap* is final too, and has no rows because nobody can compute them any more.  It is not an
+  empty epoch, which says that nothing is missing: its digest is another one.
 * The digest does not depend on the order of rows: Spark may deliver the same rows in another
   order on another machine.  It is taken over the sorted row hashes that Spark computes
   (`digest_of_hashes`), or over bytes where nobody else makes a copy (`digest_of_rows`, sources).
@@ -33,6 +35,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 STABLE = "stable"
+GAP = "gap"
+#: What never changes any more: copies of it may be shipped, merged and written.
+FINAL = (STABLE, GAP)
 
 #: The key of the schema metadata under which a header travels with its rows.
 HEADER_KEY = b"unbroken"
@@ -62,6 +67,8 @@ class Header:
     sealed_us: int = 0
     #: Sources only: highest sequence taken from each producer, so that a repeated send is a no-op.
     sequences: Mapping[str, int] = field(default_factory=dict)
+    #: Gaps only: input rows that are known to be lost; others may be.
+    lost: int = 0
 
     def to_json(self) -> str:
         """The header as text for files and the wire."""
@@ -104,6 +111,29 @@ class Epoch:
         )  # fmt: skip
         return cls(header, table)
 
+    @classmethod
+    def gap(
+        cls,
+        stream: str,
+        number: int,
+        schema: pa.Schema,
+        *,
+        lost: int = 0,
+        term: int = 0,
+        fingerprint: str = "",
+        sealed_us: int = 0,
+    ) -> Epoch:
+        """Epoch `number` of `stream` is lost, and with it `lost` rows of its inputs.
+
+        >>> gap = Epoch.gap("clicks", 51, pa.schema([("n", pa.int64())]), lost=12)
+        >>> gap.kind, gap.rows, gap.header.lost
+        ('gap', 0, 12)
+        """
+        return cls.of(
+            stream, number, schema.empty_table(), digest=_DIGEST_OF_GAP, kind=GAP, lost=lost,
+            term=term, fingerprint=fingerprint, sealed_us=sealed_us,
+        )  # fmt: skip
+
     @property
     def number(self) -> int:
         """The number of the epoch in its stream."""
@@ -111,7 +141,7 @@ class Epoch:
 
     @property
     def kind(self) -> str:
-        """`stable`: final.  (Tentative epochs and gaps come with failure handling.)"""
+        """`stable`: these are the rows.  `gap`: the rows are lost.  Both are final."""
         return self.header.kind
 
     @property
@@ -168,6 +198,10 @@ def digest_of_hashes(hashes: np.ndarray[Any, np.dtype[np.int64]]) -> str:
     False
     """
     return hashlib.blake2b(hashes.astype("<i8").tobytes(), digest_size=16).hexdigest()
+
+
+#: Of every gap, however many rows are said to be lost: no rows have another digest.
+_DIGEST_OF_GAP = hashlib.blake2b(b"gap", digest_size=16).hexdigest()
 
 
 def digest_of_rows(table: pa.Table) -> str:

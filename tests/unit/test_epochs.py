@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unbroken.epochs import (
+    GAP,
     Epoch,
     Header,
     digest_of_hashes,
@@ -101,3 +102,17 @@ def test_sorted_hashes_tell_every_other_set_of_rows_apart(hashes: list[int]):
     if hashes:
         assert digest != digest_of_hashes(base[1:])
         assert digest != digest_of_hashes(np.sort(np.append(base, base[0])))
+
+
+def test_a_gap_is_no_empty_epoch():
+    """Invariant 4: nobody takes the one for the other, also by digest alone."""
+    schema = pa.schema([("n", pa.int64())])
+    gap = Epoch.gap("s", 7, schema, lost=12, term=3, fingerprint="f", sealed_us=5)
+    empty = Epoch.of("s", 7, schema.empty_table())
+    hashed = Epoch.of("s", 7, schema.empty_table(), digest=digest_of_hashes(np.array([], np.int64)))
+    assert (gap.kind, gap.rows, gap.table.schema) == (GAP, 0, schema)
+    assert gap.digest not in (empty.digest, hashed.digest)
+    assert gap.digest == Epoch.gap("s", 7, schema, lost=13).digest, "recorded again, counted anew"
+    back = Epoch.from_stamped(gap.stamped())
+    assert back == gap
+    assert (back.header.lost, back.header.term, back.header.sealed_us) == (12, 3, 5)

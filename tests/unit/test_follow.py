@@ -30,8 +30,8 @@ class Replica:
     def __init__(self, folder: Path) -> None:
         self.door, self.log = Door(), EpochLog(folder, "s")
         self.bodies_asked = self.headers_asked = 0
-        streams = StreamDoor(self.door)
-        streams.streams["s"] = Served(self.log, [], keep=600)
+        self.streams = StreamDoor(self.door)
+        self.streams.streams["s"] = Served(self.log, [], keep=600)
         self._count("_get", "epoch")
         self._count("_act", "headers")
 
@@ -288,3 +288,59 @@ def test_a_replica_that_comes_later_is_heard_without_a_pause_in_the_stream(repli
         until(lambda: "r2" in follower._listeners)
     finally:
         follower.close()
+
+
+def test_a_follower_says_who_it_is_and_what_it_has_taken(replica: Make):
+    """Scenario 13: headers that it heard do not count, bodies that came do."""
+    one = replica()
+    one.append(0, 9)
+    asked: list[dict[str, object]] = []
+    handler = one.door._act["headers"]
+    one.door._act["headers"] = lambda command: (asked.append(command), handler(command))[1]
+    follower = Follower("s", 0, lambda: {"r1": one.door.address}, consumer="c@node-1")
+    assert take(follower, 2) == [0, 1]
+    until(lambda: asked[-1]["next"] == 2)
+    assert {command["consumer"] for command in asked} == {"c@node-1"}
+    assert (asked[0]["from"], asked[0]["next"]) == (0, 0)
+    assert (asked[-1]["from"], asked[-1]["next"]) == (10, 2)
+    follower.close()
+
+
+def test_who_reads_again_what_it_has_says_so(replica: Make):
+    one = replica()
+    one.append(0, 9)
+    served = one.streams.streams["s"]
+    follower = Follower("s", 3, lambda: {"r1": one.door.address}, consumer="sink", has=4)
+    until(lambda: served.hole())
+    assert served.hole() == 4
+    follower.close()
+
+
+def test_a_hole_is_followed_number_by_number(replica: Make, tmp_path: Path):
+    """Invariant 2: a gap is delivered as such; it is asked for before its beginning is known."""
+    one = replica()
+    served = one.streams.streams["s"] = Served(one.log, ["c"], keep=0, begins_later=True)
+    follower = Follower("s", 51, lambda: {"r1": one.door.address}, consumer="c")
+    until(lambda: served.hole() == 51)
+    assert follower.take(0.2) is None
+    served.begin(51)
+    for number in (51, 52):
+        one.log.append(Epoch.gap("s", number, pa.schema([("n", pa.int64())]), lost=number))
+    one.append(53, 53)
+    came = [follower.take(30.0) for _ in range(3)]
+    assert [(e.number, e.kind, e.header.lost) for e in came if e] == [
+        (51, "gap", 51), (52, "gap", 52), (53, "stable", 0),
+    ]  # fmt: skip
+    follower.close()
+
+
+def test_who_lacks_an_epoch_before_the_hole_is_told_so(replica: Make):
+    one = replica()
+    served = one.streams.streams["s"] = Served(one.log, ["c"], keep=0, begins_later=True)
+    behind = Follower("s", 40, lambda: {"r1": one.door.address})
+    until(lambda: served.asked("c", 51) or served.hole())
+    served.begin(51, [Epoch.gap("s", 51, pa.schema([("n", pa.int64())]))])
+    with pytest.raises(EpochGone, match="epoch 40 is gone: the log begins at 51") as caught:
+        behind.take(30.0)
+    assert "follow from 51" in caught.value.hint
+    behind.close()

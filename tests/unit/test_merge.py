@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbroken.epochs import Header
+from unbroken.epochs import Epoch, Header
 from unbroken.errors import DivergenceError
 from unbroken.streams.merge import REMEMBERED_MAX, Fetch, Merge
 
@@ -130,3 +131,13 @@ def test_a_replica_that_goes_between_body_and_taken_loses_nothing():
     merge.lost("r1")
     merge.taken(7)
     assert merge.next == 8
+
+
+def test_a_gap_and_rows_under_one_number_are_a_divergence():
+    """Invariant 1: nobody may have an epoch that others are told is lost."""
+    gap = Epoch.gap("s", 7, pa.schema([("n", pa.int64())])).header
+    merge = Merge("s", start=7)
+    merge.announced("r1", [gap])
+    merge.announced("r2", [gap])
+    with pytest.raises(DivergenceError, match="epoch 7 has digest"):
+        merge.announced("r3", [Epoch.of("s", 7, pa.table({"n": pa.array([], pa.int64())})).header])

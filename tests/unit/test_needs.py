@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbroken.errors import FenceError
+from unbroken.errors import FenceError, UnbrokenError
 from unbroken.streams.needs import Needs
 
 
@@ -137,3 +137,81 @@ def test_a_newcomer_holds_back_what_the_survivor_does():
     needs.expect("r@node-3", term=2, like="r@node-1")
     needs.record("r@node-1", term=1, processed=130, need=131)
     assert needs.trim_below(newest=140, keep=0) == 100
+
+
+def test_the_newest_seed_is_kept_with_its_need():
+    """Acks may arrive in another order; one without a seed takes none away."""
+    needs = Needs()
+    needs.record("c", term=1, processed=20, need=10, seed={"first": 10})
+    needs.record("c", term=1, processed=12, need=5, seed={"first": 5})
+    assert needs.seed("c") == (10, {"first": 10})
+    needs.record("c", term=1, processed=21, need=10)
+    needs.record("c", term=1, processed=22, need=10, seed={"first": 10, "speak": 20})
+    assert needs.seed("c") == (10, {"first": 10, "speak": 20})
+    needs.record("c", term=1, processed=21, need=10, seed={"first": 10, "speak": 19})
+    assert needs.seed("c") == (10, {"first": 10, "speak": 20}), "overtaken"
+
+
+def test_a_fenced_ack_leaves_no_seed():
+    """Scenario 3: the paused primary's seed belongs to a past that nobody continues."""
+    needs = Needs()
+    needs.record("c", term=4, processed=9, need=10, seed={"of": 4})
+    with pytest.raises(FenceError):
+        needs.record("c", term=3, processed=30, need=31, seed={"of": 3})
+    assert needs.seed("c") == (10, {"of": 4})
+
+
+def test_a_successor_gets_need_and_seed_of_whom_it_replaces():
+    needs = Needs()
+    needs.record("r@node-1", term=3, processed=8, need=4, seed={"first": 4})
+    needs.expect("r@node-2", term=5, like="r@node-1")
+    needs.record("r@node-1", term=3, processed=9, need=6, seed={"first": 6})
+    assert needs.seed("r@node-2") == (4, {"first": 4})
+    needs.remove("r@node-1", term=6)
+    assert needs.seed("r@node-1") == (None, None)
+    assert needs.trim_below(newest=20, keep=0) == 4
+    assert list(needs.seeds) == ["r@node-2"]
+
+
+def test_what_was_known_before_a_restart_counts_for_the_same_life_only():
+    needs = Needs()
+    needs.expect("r", term=2)
+    needs.record("r", term=1, processed=8, need=4, seed={"first": 4})
+    again = Needs(needs.terms, needs.ruled, needs.seeds)
+    again.expect("r")
+    assert again.seed("r") == (4, {"first": 4})
+    assert again.trim_below(newest=20, keep=0) == 4
+    new_life = Needs(needs.terms, needs.ruled, needs.seeds)
+    new_life.expect("r", term=3)
+    assert new_life.seed("r") == (None, None)
+    torn = Needs(needs.terms, {"r": (3, True)}, needs.seeds)  # Killed between the two notes.
+    torn.expect("r")
+    assert torn.seed("r") == (None, None)
+
+
+@pytest.mark.parametrize("seed", [7, "seed", [1], {"x": "y" * 5000}])
+def test_a_seed_is_a_small_object(seed: object):
+    """And an ack that carries anything else changes nothing."""
+    needs = Needs()
+    with pytest.raises(UnbrokenError, match="ack of c refused: its seed is"):
+        needs.record("c", term=1, processed=2, need=3, seed=seed)  # type: ignore[arg-type]
+    assert needs.processed == {}
+
+
+def test_the_lowest_need_of_all():
+    needs = Needs()
+    needs.record("a", term=1, processed=9, need=10)
+    needs.record("b", term=1, processed=9, need=7)
+    assert needs.lowest == 7
+    needs.expect("starting")
+    assert needs.lowest == 0
+
+
+def test_a_replica_that_is_expected_anew_holds_what_it_held():
+    """A rebuild on the same node: its own last life is the pattern."""
+    needs = Needs()
+    needs.expect("r@node-1")
+    needs.record("r@node-1", term=3, processed=8, need=5)
+    needs.expect("r@node-1", term=9, like="r@node-1")
+    assert needs.trim_below(newest=20, keep=0) == 5
+    needs.record("r@node-1", term=1, processed=9, need=6)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from unbroken.epochs import Epoch
-from unbroken.errors import FenceError
-from unbroken.streams import disk
+from unbroken.epochs import Epoch, Header
+from unbroken.errors import DiskError, EpochGone, FenceError, UnbrokenError, Unreachable
+from unbroken.streams import disk, serve
+from unbroken.streams.flight import Door, Peer
 from unbroken.streams.log import EpochLog
-from unbroken.streams.serve import Served
+from unbroken.streams.needs import UNDECLARED_EPOCHS
+from unbroken.streams.serve import Served, StreamDoor
 
 
 def log_of(folder: Path, count: int) -> EpochLog:
@@ -126,3 +130,186 @@ def test_a_newcomer_learns_which_clients_are_waited_for(tmp_path: Path):
     served.expect("nightly")
     served.expect("r@node-3", term=7, like="r@node-1")
     assert served.clients == ["nightly"]
+
+
+SEED = {"first": 3, "speak": 7}
+
+
+def test_need_and_seed_are_known_after_a_kill(tmp_path: Path):
+    """Upstream backup: a producer that was killed still knows how a successor begins."""
+    served = Served(log_of(tmp_path, 10), ["counts"], keep=0)
+    served.ack("counts", term=1, processed=6, need=3, seed=SEED)
+    served.ack("counts", term=1, processed=7, need=3)
+    again = Served(EpochLog(tmp_path, "s"), ["counts"], keep=0)
+    assert again.seed("counts") == (3, SEED)
+    again.expect("counts@node-2", term=4, like="counts")
+    again.release("counts", term=5)
+    third = Served(EpochLog(tmp_path, "s"), ["counts"], keep=0)
+    assert third.seed("counts") == (None, None), "a removal forgets it"
+    assert third.seed("counts@node-2") == (3, SEED)
+    third.trim()
+    assert third.log.first == 3
+
+
+def test_a_seed_is_on_disk_before_anything_is_trimmed_because_of_it(tmp_path: Path):
+    """Goal: no crash leaves an older seed, whose epochs are gone.
+
+    Method: fail where the log would be trimmed, and look at what a restart knows by then.
+    """
+    log, known = log_of(tmp_path, 10), []
+
+    def killed_here(below: int) -> None:
+        known.append((below, Served(EpochLog(tmp_path, "s"), ["c"], keep=0).seed("c")))
+
+    served = Served(log, ["c"], keep=0, trim=killed_here)
+    served.ack("c", term=1, processed=6, need=3, seed=SEED)
+    served.ack("c", term=1, processed=8, need=5, seed={"first": 5})
+    assert known == [(3, (3, SEED)), (5, (5, {"first": 5}))]
+
+
+def test_a_disk_that_takes_no_seed_is_not_trimmed(tmp_path: Path, monkeypatch):
+    """Scenario 29: the ack fails, the epochs stay, and the next ack makes up for it."""
+    served = Served(log_of(tmp_path, 10), ["c"], keep=0)
+    served.ack("c", term=1, processed=6, need=3, seed=SEED)
+    with monkeypatch.context() as patched:
+        patched.setattr(disk, "write_whole", full)
+        with pytest.raises(DiskError):
+            served.ack("c", term=1, processed=8, need=5, seed={"first": 5})
+        assert served.log.first == 3
+    served.trim()
+    assert served.log.first == 5
+    assert Served(EpochLog(tmp_path, "s"), ["c"], keep=0).seed("c") == (5, {"first": 5})
+
+
+def full(*given: object, **more: object) -> None:
+    raise DiskError("no room")
+
+
+def test_without_seeds_nothing_more_is_written_and_a_torn_note_is_none(tmp_path: Path, monkeypatch):
+    written: list[str] = []
+    write = disk.write_whole
+    monkeypatch.setattr(
+        disk, "write_whole", lambda path, *a, **b: (written.append(path.name), write(path, *a, **b))
+    )
+    served = Served(log_of(tmp_path, 5), ["c"], keep=0)
+    written.clear()
+    for number in range(4):
+        served.ack("c", term=1, processed=number, need=number + 1)
+    assert written == ["consumers.json"], "the term, once"
+    served.ack("c", term=1, processed=4, need=4, seed=SEED)
+    served.ack("c", term=1, processed=4, need=4, seed=SEED)
+    assert written == ["consumers.json", "seeds.json"], "what has not changed is not written"
+    (tmp_path / "seeds.json").write_text('{"c": {"ne')
+    assert Served(EpochLog(tmp_path, "s"), ["c"], keep=0).seed("c") == (None, None)
+
+
+def test_what_is_owed_is_what_consumers_may_still_ask_for(tmp_path: Path):
+    """Scenario 1: D, from which a successor must speak."""
+    served = Served(log_of(tmp_path, 100), ["a", "b"], keep=0)
+    assert served.owed == 0, "nobody has spoken"
+    served.ack("a", term=1, processed=79, need=80)
+    assert served.owed == 0
+    served.ack("b", term=1, processed=59, need=60)
+    assert served.owed == 60
+    served.release("b")
+    assert served.owed == 80
+    served.ack("a", term=1, processed=200, need=201)
+    assert served.owed == 100, "ahead of this copy: it owes what it makes next"
+    served.release("a")
+    assert served.owed == 100
+    served.expect("late")
+    assert served.owed == served.log.first, "what was trimmed cannot be owed"
+
+
+def test_a_take_over_carries_along_what_undeclared_followers_may_be_reading(tmp_path: Path):
+    served = Served(log_of(tmp_path, 100), ["c"], keep=600)
+    served.ack("c", term=1, processed=99, need=100)
+    assert served.owed == 100 - UNDECLARED_EPOCHS
+    assert Served(log_of(tmp_path / "new", 5), [], keep=600).owed == 0
+
+
+@pytest.fixture
+def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[StreamDoor, Peer]]:
+    monkeypatch.setattr(serve, "POLL_S", 0.05)
+    with Door() as opened, Peer(opened.address) as peer:
+        yield StreamDoor(opened), peer
+
+
+def test_a_seed_travels_with_acks_and_is_asked_for(tmp_path: Path, door):
+    streams, peer = door
+    streams.streams["s"] = Served(log_of(tmp_path, 10), ["c"], keep=0)
+    asked = {"do": "seed", "stream": "s", "consumer": "c"}
+    assert peer.act(asked) == {"need": None, "seed": None}
+    ack = {"do": "ack", "stream": "s", "consumer": "c", "term": 1, "processed": 6, "need": 3}
+    peer.act({**ack, "seed": SEED})
+    assert peer.act(asked) == {"need": 3, "seed": SEED}
+    for wrong in ("text", {"x": "y" * 5000}):
+        with pytest.raises(UnbrokenError, match="its seed is"):
+            peer.act({**ack, "need": 9, "seed": wrong})
+    assert peer.act(asked) == {"need": 3, "seed": SEED}
+
+
+def test_a_stream_that_begins_later_hears_its_consumers_and_tells_nothing(tmp_path: Path, door):
+    """Scenario 13: the hole begins after the highest epoch that any consumer has."""
+    streams, peer = door
+    served = Served(EpochLog(tmp_path, "s"), ["c@node-1", "c@node-2"], keep=0, begins_later=True)
+    streams.streams["s"] = served
+    headers = {"do": "headers", "stream": "s"}
+    assert peer.act({**headers, "from": 51, "consumer": "c@node-1"}) == []
+    assert (served.hole(), served.unheard) == (None, ["c@node-2"])
+    with pytest.raises(Unreachable, match=r"missing: c@node-2"):
+        peer.act({"do": "extent", "stream": "s"})
+    assert peer.act({**headers, "from": 50, "next": 50, "consumer": "c@node-2"}) == []
+    assert peer.act({**headers, "from": 20}) == []
+    assert served.hole() == 51
+    served.expect("sink")
+    assert served.hole() is None
+    peer.act({**headers, "from": 52, "next": 53, "consumer": "sink"})
+    assert served.hole() == 53
+    served.release("sink")
+    first = served.hole(at_most=60)
+    assert first == 51
+    served.begin(first)
+    served.log.append(Epoch.gap("s", 51, pa.schema([("n", pa.int64())]), lost=7))
+    assert [Header.from_json(text).kind for text in peer.act({**headers, "from": 51})] == ["gap"]
+    assert peer.act({"do": "extent", "stream": "s"}) == {"first": 51, "next": 52}
+    with pytest.raises(EpochGone, match="epoch 20 is gone: the log begins at 51, after the loss"):
+        peer.act({**headers, "from": 20})
+
+
+def test_nobody_can_claim_a_name_that_is_none(tmp_path: Path, door):
+    streams, peer = door
+    streams.streams["s"] = Served(log_of(tmp_path, 1), [], keep=0)
+    with pytest.raises(UnbrokenError, match="is not a name"):
+        peer.act({"do": "headers", "stream": "s", "from": 0, "consumer": "../x"})
+    peer.act({"do": "headers", "stream": "s", "from": None})
+    assert streams["s"].hole() == 0, "who asks for the oldest has nothing"
+
+
+def test_nothing_is_trimmed_by_a_process_that_may_have_been_replaced(tmp_path: Path):
+    """A node that was paused wakes up, and an old consumer's ack is the first that it hears.
+
+    Meanwhile a newcomer was expected at the others, which needs what this ack would trim.
+    """
+    trusted = False
+    served = Served(log_of(tmp_path, 10), ["c@node-1"], keep=0, may_trim=lambda: trusted)
+    served.ack("c@node-1", term=1, processed=8, need=9)
+    assert served.log.first == 0
+    served.agree(["c@node-1", "c@node-3"], asked_s=time.monotonic())
+    trusted = True
+    served.trim()
+    assert served.log.first == 0, "node-3 has not spoken"
+    served.ack("c@node-3", term=1, processed=3, need=4)
+    assert served.log.first == 4
+
+
+def test_an_answer_of_before_does_not_remove_who_was_expected_since(tmp_path: Path):
+    """Control's list is as old as the question; a release that was missed is made up for by it."""
+    served = Served(log_of(tmp_path, 10), ["c@node-1"], keep=0)
+    served.expect("client")
+    asked_s = time.monotonic()
+    served.expect("c@node-3", term=7, like="c@node-1")
+    served.agree(["c@node-1"], asked_s=asked_s)
+    assert sorted(served.consumers) == ["c@node-1", "c@node-3", "client"]
+    served.agree(["c@node-3"], asked_s=time.monotonic())
+    assert sorted(served.consumers) == ["c@node-3", "client"]

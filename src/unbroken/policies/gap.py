@@ -27,7 +27,6 @@ class Gap(Policy):
     """
 
     name: ClassVar[str] = "gap"
-    runs: ClassVar[bool] = False
 
     @property
     def copies(self) -> int:

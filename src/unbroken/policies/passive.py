@@ -33,7 +33,6 @@ class Passive(Policy):
     """
 
     name: ClassVar[str] = "passive"
-    runs: ClassVar[bool] = False
     interval: str = "2s"
 
     def __post_init__(self) -> None:

@@ -32,8 +32,6 @@ class Policy(ABC):
 
     #: One word for logs, `status` and JSON.
     name: ClassVar[str]
-    #: Whether a cluster can run it today; the others can be explained.
-    runs: ClassVar[bool] = True
 
     @property
     def text(self) -> str:

@@ -1,19 +1,21 @@
 """How far back a fragment may ask its producers: how many epochs they must keep for it.
 
-    newest ◀── what consumers may still ask for ──▶ D ◀── history of the state ──▶ in(D - 1)
-           ◀────────────────────── kept for an upstream-backup fragment ──────────▶
+    newest ◀── what consumers may still ask for ──▶ D ◀── history of the state ──▶ in(D - 1)  f
+           ◀──────────────────────── kept for an upstream-backup fragment ───────────────────▶
 
 * Restart, gap and active ask for nothing that they have processed: one epoch is on its way.
 * Passive asks for what was not confirmed yet: the epochs of one shipping interval.
 * Upstream asks for the history of its state *before* what its own consumers may ask for.  So
   along a chain of upstream-backup fragments needs add up, and the first producer keeps the sum.
+  Spark evicts by the watermark of the batch before, and one epoch more is replayed for the sake of
+  late rows (`past.py`): two epochs on top of the history, one without state.
 * Event time counts in epochs only while it keeps step with the clock: the numbers are estimates.
 
 >>> windows = Traits(stateful=True, delay_s=10, history_s=5)
 >>> epochs_kept(Upstream(), windows, epoch_s=1)
-16
->>> epochs_kept(Upstream(), windows, epoch_s=1, consumers=[16])
-31
+18
+>>> epochs_kept(Upstream(), windows, epoch_s=1, consumers=[18])
+35
 """
 
 from __future__ import annotations
@@ -46,15 +48,16 @@ def epochs_kept(
         return None
     # A watermark without state behind it keeps nothing.
     behind = traits.delay_s + traits.history_s if traits.stateful else 0.0
-    return _epochs(behind, epoch_s, plus=max(each for each in asked if each is not None))
+    more = 2 if traits.stateful else 1
+    return _epochs(behind, epoch_s, plus=more + max(each for each in asked if each is not None))
 
 
 def keeps(policy: Policy, traits: Traits, epochs: int | None) -> str:
     """What producers keep for a fragment, as a sentence.
 
-    >>> keeps(Upstream(), Traits(stateful=True, delay_s=10, history_s=5), 16)
-    'from in(D - 1): what can still be in the state before what consumers need, 15 s \
-of event time (watermark 10 s, state 5 s): about 16 epochs'
+    >>> keeps(Upstream(), Traits(stateful=True, delay_s=10, history_s=5), 18)
+    'from in(D - 1) - 1: what can still be in the state before what consumers need, and an epoch \
+for late rows, 15 s of event time (watermark 10 s, state 5 s): about 18 epochs'
     """
     text = policy.keeps
     if isinstance(policy, Upstream) and traits.stateful and traits.history_s is not None:

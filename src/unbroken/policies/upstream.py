@@ -1,8 +1,8 @@
 """Upstream backup: producers keep the epochs from which the state can be computed again.
 
-    producer, keeps  in(s) ........ s ........ newest
-                     └── replayed mute ──┘└── replayed, and sealed again
-                       on another node, from empty state
+    producer, keeps  f  in(s) ........ s | D ........ newest
+                     └── replayed mute ──┘ └── replayed, and sealed again
+                       on another node, from empty state and the watermarks of that point
 
 Nothing is shipped and nothing runs twice, so it is the cheapest policy that loses nothing.  Its
 price is the pause: all of the state's history is computed again.  So the history must end: every
@@ -29,7 +29,6 @@ class Upstream(Policy):
     """
 
     name: ClassVar[str] = "upstream"
-    runs: ClassVar[bool] = False
 
     @property
     def copies(self) -> int:
@@ -52,7 +51,10 @@ class Upstream(Policy):
     @property
     def keeps(self) -> str:
         """Which epochs its producers must keep for it."""
-        return "from in(D - 1): what can still be in the state before what consumers need"
+        return (
+            "from in(D - 1) - 1: what can still be in the state before what consumers need, and "
+            "an epoch for late rows"
+        )
 
     @property
     def costs(self) -> str:

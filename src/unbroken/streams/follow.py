@@ -10,6 +10,8 @@
   replica that froze between header and body costs that much and no more.
 * A replica whose body did not come is asked to announce again.
 * Headers are read at most `AHEAD_EPOCHS_MAX` ahead of the consumer.
+* Every question says who asks and what it has taken: should the stream have a hole, it begins after
+  that (`hole.py`).  Headers that were heard do not count, for their bodies may never come.
 """
 
 from __future__ import annotations
@@ -38,9 +40,19 @@ AHEAD_EPOCHS_MAX = 256
 class Follower:
     """Reads one stream from `start` on, whoever serves it."""
 
-    def __init__(self, stream: str, start: int, find: Callable[[], Replicas]) -> None:
+    def __init__(
+        self,
+        stream: str,
+        start: int,
+        find: Callable[[], Replicas],
+        *,
+        consumer: str = "",
+        has: int = 0,
+    ) -> None:
+        """`consumer` is its name, if it has one; everything below `has` was taken before."""
         self.stream = stream
         self._find = find
+        self._consumer, self._has = consumer, has
         self._merge = Merge(stream, start=start)
         self._changed = threading.Condition()
         self._error: UnbrokenError | None = None
@@ -199,7 +211,11 @@ class Follower:
                 )
             )
             start = self._ask_from[replica]
-        answer = peer.act({"do": "headers", "stream": self.stream, "from": start})
+            command = {
+                "do": "headers", "stream": self.stream, "from": start,
+                "consumer": self._consumer, "next": max(self._has, self._merge.next),
+            }  # fmt: skip
+        answer = peer.act(command)
         try:
             headers = [Header.from_json(text) for text in answer]
         except (TypeError, ValueError) as error:

@@ -15,6 +15,9 @@
   only paused, and must neither hold back trimming with its next word nor be believed.  A newcomer
   holds back what the survivor does whose state it is given.
 * A follower that nobody declared holds nothing back; for it the newest `KEEP_EPOCHS` stay.
+* An ack may carry a *seed*: what the consumer's successor must know to begin at `need`.  What it
+  says is nobody's business here; the newest one is kept with its need, and given to the successor.
+  An ack that was overtaken does not bring an older one back.
 
 This module only decides.  It does no I/O and reads no clock.
 
@@ -29,12 +32,20 @@ This module only decides.  It does no I/O and reads no clock.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from unbroken.errors import FenceError
+from unbroken.errors import FenceError, UnbrokenError
 
 #: How many epochs of a sink stay for followers that come late (ten minutes of 1 s epochs).
 KEEP_EPOCHS = 600
+#: How many of them a take-over carries along, because somebody may be reading them right now.
+UNDECLARED_EPOCHS = 16
+SEED_BYTES_MAX = 4 << 10
+
+Seed = Mapping[str, Any]
 
 
 @dataclass
@@ -43,6 +54,7 @@ class _Need:
     processed: int = -1
     #: Invariant: nothing at or above it is trimmed; None until the consumer has spoken.
     need: int | None = None
+    seed: Seed | None = None
 
 
 #: The term of what control said last, and whether it expects the consumer.
@@ -53,10 +65,14 @@ class Needs:
     """What the consumers of one stream may still ask for."""
 
     def __init__(
-        self, terms: dict[str, int] | None = None, ruled: dict[str, Ruling] | None = None
+        self,
+        terms: dict[str, int] | None = None,
+        ruled: dict[str, Ruling] | None = None,
+        seeds: Mapping[str, Any] | None = None,
     ) -> None:
         self._needs: dict[str, _Need] = {}
         self._terms = dict(terms or {})
+        self._seeds_before = dict(seeds or {})
         #: What control said last of each consumer, to be kept on disk by the owner.
         self.ruled: dict[str, Ruling] = {c: (t, e) for c, (t, e) in (ruled or {}).items()}
 
@@ -73,19 +89,34 @@ class Needs:
             return  # Barred, and nothing newer lets it in.
         if 0 < term < known:
             return  # Said before the last ruling: late.
+        pattern = self._needs.get(like or "")  # It may be the consumer itself, in its last life.
         if term > known:
             # A new life of that replica: it counts its own terms from anew.
             self.ruled[consumer] = (term, True)
             self._terms.pop(consumer, None)
             self._needs.pop(consumer, None)
         if consumer not in self._needs:
-            pattern = self._needs.get(like or "")
+            pattern = pattern or self._known_before(consumer)
             self._needs[consumer] = _Need(
-                self._terms.get(consumer, 0), need=pattern.need if pattern else None
+                self._terms.get(consumer, 0), need=pattern.need, seed=pattern.seed
             )
 
-    def record(self, consumer: str, *, term: int, processed: int, need: int) -> None:
+    def _known_before(self, consumer: str) -> _Need:
+        """What a producer that restarted still knows; nothing of a life that has ended."""
+        kept = self._seeds_before.pop(consumer, None)
+        if kept is None or kept["ruled"] != self._ruling(consumer):
+            return _Need()
+        return _Need(need=kept["need"], seed=kept["seed"])
+
+    def _ruling(self, consumer: str) -> int:
+        return self.ruled.get(consumer, (0, True))[0]
+
+    def record(
+        self, consumer: str, *, term: int, processed: int, need: int, seed: Seed | None = None
+    ) -> None:
         """Takes an ack; a consumer that was not expected is expected from now on."""
+        if seed is not None:
+            _check_seed(consumer, seed)
         known = self._terms.get(consumer, 0)
         if self.barred(consumer):
             raise FenceError(
@@ -99,6 +130,8 @@ class Needs:
             )
         self._terms[consumer] = term
         entry = self._needs.setdefault(consumer, _Need())
+        if seed is not None and (need, processed) >= (entry.need or 0, entry.processed):
+            entry.seed = seed
         entry.term, entry.processed = term, max(entry.processed, processed)
         entry.need = max(entry.need or 0, need)
 
@@ -113,6 +146,7 @@ class Needs:
         if term:
             self.ruled[consumer] = (term, False)
         self._needs.pop(consumer, None)
+        self._seeds_before.pop(consumer, None)
 
     def barred(self, consumer: str) -> bool:
         """Whether `consumer` was removed and not expected since."""
@@ -122,6 +156,25 @@ class Needs:
     def terms(self) -> dict[str, int]:
         """The highest term heard of each consumer, to be kept on disk by the owner."""
         return dict(self._terms)
+
+    @property
+    def seeds(self) -> dict[str, dict[str, Any]]:
+        """Need and seed of each consumer that sent one, to be kept on disk by the owner."""
+        return {
+            name: {"need": entry.need, "seed": entry.seed, "ruled": self._ruling(name)}
+            for name, entry in self._needs.items()
+            if entry.seed is not None
+        }
+
+    def seed(self, consumer: str) -> tuple[int | None, Seed | None]:
+        """Where a successor of `consumer` begins, and what it must know for that.
+
+        >>> needs = Needs(); needs.record("r", term=1, processed=9, need=4, seed={"first": 4})
+        >>> needs.expect("r@node-2", term=1, like="r"); needs.seed("r@node-2")
+        (4, {'first': 4})
+        """
+        entry = self._needs.get(consumer, _Need())
+        return entry.need, entry.seed
 
     @property
     def processed(self) -> dict[str, int]:
@@ -135,7 +188,25 @@ class Needs:
             return None
         return min(self._needs, key=lambda name: self._needs[name].need or 0)
 
+    @property
+    def lowest(self) -> int | None:
+        """The lowest need of the expected, 0 of one that has not spoken; None if none is expected.
+
+        >>> Needs().lowest is None
+        True
+        """
+        return min((entry.need or 0 for entry in self._needs.values()), default=None)
+
     def trim_below(self, *, newest: int, keep: int) -> int:
         """The first epoch that must stay, given the newest one and how many to keep anyway."""
         needed = [entry.need or 0 for entry in self._needs.values()]
         return max(0, min([*needed, newest + 1 - keep]))
+
+
+def _check_seed(consumer: str, seed: object) -> None:
+    size = len(json.dumps(seed)) if isinstance(seed, dict) else 0
+    if not 0 < size <= SEED_BYTES_MAX:
+        raise UnbrokenError(
+            f"ack of {consumer} refused: its seed is {size:,} bytes of {type(seed).__name__}",
+            hint=f"a seed is an object of at most {SEED_BYTES_MAX:,} bytes as JSON",
+        )

@@ -1,31 +1,44 @@
 """Serving streams at a door: headers, bodies and acks, the same for sources and fragments.
 
     extent  {stream}                       the first epoch that is there, and the next number
-    headers {stream, from}                 those from there on; waits a while for the first
+    headers {stream, from, consumer, next} those from there on; waits a while for the first.  Who
+                                           asks has everything below `next` (below `from` if unsaid)
     epoch   {stream, number}               header and rows
     expect  {stream, consumer, term, like} this consumer holds back trimming from now on
-    ack     {stream, consumer, term, processed, need}
+    ack     {stream, consumer, term, processed, need, seed}
+    seed    {stream, consumer}             its need, and the seed that its acks carried, if any
     consumers {stream}                     the clients that it keeps epochs for, by name
     release {stream, consumer, term}       it will not come back
 
 What consumers said under which term is kept on disk beside the log: a producer that restarted must
 not believe a replica that was replaced before (invariant 5).
+
+Seeds are in a file of their own, written before anything is trimmed because of the ack that brought
+them: otherwise a producer killed in between would know only an older seed, whose epochs are gone.
+The disk is not waited for: a seed comes with nearly every ack, and what was written is there after
+a kill -9.  After a power cut an older seed may be found, or none; then the take-over finds that its
+epochs are gone and says so.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from unbroken.errors import UnbrokenError
+from unbroken.epochs import Epoch
+from unbroken.errors import Unreachable
 from unbroken.streams import disk
 from unbroken.streams.flight import POLL_S, Command, Door, checked_consumer
+from unbroken.streams.hole import UNNAMED, Positions
 from unbroken.streams.log import EpochLog
-from unbroken.streams.needs import Needs
+from unbroken.streams.needs import UNDECLARED_EPOCHS, Needs, Seed
 
 
 class Served:
@@ -38,26 +51,44 @@ class Served:
         *,
         keep: int,
         trim: Callable[[int], Any] | None = None,
+        begins_later: bool = False,
+        may_trim: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`begins_later`: the log is empty, and `begin` will tell its first epoch.
+
+        `may_trim` is asked before anything goes: a process that was paused does not know who was
+        expected meanwhile.
+        """
         self.log = log
+        #: While true, followers are heard and told nothing: where a hole begins depends on them.
+        self.begins_later = begins_later
         self._keep = keep
         self._trim = trim or log.trim
+        self._may_trim = may_trim
+        #: When each consumer was last declared.
+        self._expected_s: dict[str, float] = {}
         self._lock = threading.Lock()
         self._file = log.folder / "consumers.json"
+        self._seeds_file = log.folder / "seeds.json"
         known = json.loads(self._file.read_bytes()) if self._file.exists() else {}
-        self.needs = Needs(known.get("terms"), known.get("ruled"))
+        seeds = _read_seeds(self._seeds_file)
+        self.needs = Needs(known.get("terms"), known.get("ruled"), seeds)
         self._declared: set[str] = set(known.get("declared", []))
         self._saved = self._note()
+        self._seeds_saved = "" if seeds else _NO_SEEDS
         for consumer in [*consumers, *self._declared]:
             if not self.needs.barred(consumer):
                 self.needs.expect(consumer)
+        self._positions = Positions(self.needs.processed)
 
     def expect(self, consumer: str, *, term: int = 0, like: str | None = None) -> None:
         """`consumer` holds back trimming from now on, also after a restart of this producer."""
         with self._lock:
             self.needs.expect(consumer, term=term, like=like)
+            self._expected_s[consumer] = time.monotonic()
             if not self.needs.barred(consumer):
                 self._declared.add(consumer)
+                self._positions.expect(consumer)
             self._save()
 
     def release(self, consumer: str, *, term: int = 0) -> None:
@@ -66,19 +97,85 @@ class Served:
             self.needs.remove(consumer, term=term)
             if term == 0 or self.needs.barred(consumer):
                 self._declared.discard(consumer)
+            if consumer not in self.needs.processed:
+                self._positions.removed(consumer)
             self._save()
 
-    def ack(self, consumer: str, *, term: int, processed: int, need: int) -> None:
+    def agree(self, replicas: Iterable[str], *, asked_s: float) -> None:
+        """Control's list of the replicas that are expected, as of an answer to a question of then.
+
+        Whoever was expected since then may not be on it yet.  Clients declare themselves.
+        """
+        now = set(replicas)
+        with self._lock:
+            for consumer in now - self.needs.processed.keys():
+                if not self.needs.barred(consumer):
+                    self.needs.expect(consumer)
+                    self._positions.expect(consumer)
+            for consumer in self.needs.processed.keys() - now:
+                if "@" in consumer and self._expected_s.get(consumer, 0.0) < asked_s:
+                    self.needs.remove(consumer)
+                    self._declared.discard(consumer)
+                    self._positions.removed(consumer)
+
+    def ack(
+        self, consumer: str, *, term: int, processed: int, need: int, seed: Seed | None = None
+    ) -> None:
         """Takes an ack and trims what nobody may ask for any more."""
         with self._lock:
-            self.needs.record(consumer, term=term, processed=processed, need=need)
+            self.needs.record(consumer, term=term, processed=processed, need=need, seed=seed)
         self.trim()
+
+    def seed(self, consumer: str) -> tuple[int | None, Seed | None]:
+        """The need of `consumer`, and the newest seed that its acks carried."""
+        with self._lock:
+            return self.needs.seed(consumer)
+
+    @property
+    def owed(self) -> int:
+        """D: the first epoch that consumers may still ask for; a successor must speak from it on.
+
+        Of a sink the newest few count too: a take-over must not cut off followers that nobody
+        declared.
+        """
+        with self._lock:
+            first, after = self.log.first, self.log.next
+            lowest = self.needs.lowest
+            owed = after if lowest is None else min(lowest, after)
+            if self._keep > 0:
+                owed = min(owed, after - UNDECLARED_EPOCHS)
+            return max(first, owed)
+
+    def asked(self, consumer: str, next_epoch: int) -> None:
+        """`consumer` has everything below `next_epoch`; one without a name is ""."""
+        with self._lock:
+            self._positions.asked(consumer, next_epoch)
+
+    def hole(self, *, at_most: int | None = None) -> int | None:
+        """Where a hole would begin: `Positions.first`; None while an expected one has not asked."""
+        with self._lock:
+            return self._positions.first(at_most=at_most)
+
+    @property
+    def unheard(self) -> list[str]:
+        """Expected consumers that have not asked since this process started."""
+        with self._lock:
+            return self._positions.missing
+
+    def begin(self, first: int, hole: Iterable[Epoch] = ()) -> None:
+        """The empty log begins at `first`, with the epochs of a hole; followers are answered."""
+        self.log.start_at(first)
+        for epoch in hole:
+            self.log.append(epoch)
+        self.begins_later = False
 
     def trim(self) -> None:
         """Trims what nobody may ask for any more; for streams that nobody acks, now and then."""
         # Under the lock: whoever is expected meanwhile must find what it was promised.
         with self._lock:
             self._save()
+            if not self._may_trim():
+                return
             self._trim(self.needs.trim_below(newest=self.log.next - 1, keep=self._keep))
 
     @property
@@ -110,6 +207,13 @@ class Served:
 
     def _save(self) -> None:
         """Writes what changed; compared with the disk, so that a failed write is made up for."""
+        # Seeds first: a newcomer that the other note knows, but whose seed got lost, would not be
+        # given it again.  A seed that only this note knows is of another ruling, and ignored.
+        seeds = self.needs.seeds
+        text = json.dumps(seeds) if seeds else _NO_SEEDS
+        if text != self._seeds_saved:
+            disk.write_whole(self._seeds_file, [text.encode()])
+            self._seeds_saved = text
         note = self._note()
         if note != self._saved:
             disk.write_whole(self._file, [note.encode()], sync=True)
@@ -140,34 +244,49 @@ class StreamDoor:
         door.on_act("expect", self._expect)
         door.on_act("release", self._release)
         door.on_act("ack", self._ack)
+        door.on_act("seed", self._seed)
         door.on_act("consumers", self._consumers)
 
     def __getitem__(self, name: str) -> Served:
         found = self.streams.get(name)
         if found is None:
             known = ", ".join(sorted(self.streams)) or "none"
-            raise UnbrokenError(f"no stream {name!r} at this door", hint=f"its streams: {known}")
+            # Others may have it: a replica that was here a moment ago has moved.
+            raise Unreachable(f"no stream {name!r} at this door", hint=f"its streams: {known}")
         return found
 
     def _headers(self, command: Command) -> list[str]:
-        log = self[command["stream"]].log
+        served = self[command["stream"]]
+        log = served.log
         start = log.first if command["from"] is None else int(command["from"])
+        if command["from"] is not None:
+            name = command.get("consumer") or UNNAMED
+            served.asked(name and checked_consumer(name), int(command.get("next", start)))
         log.wait(start, POLL_S)
+        if served.begins_later:
+            return []
         return [header.to_json() for header in log.headers(start)]
 
     def _epoch(self, command: Command) -> pa.Table:
         return self[command["stream"]].log.read(int(command["number"])).stamped()
 
     def _extent(self, command: Command) -> dict[str, int]:
-        log = self[command["stream"]].log
-        return {"first": log.first, "next": log.next}
+        served = self[command["stream"]]
+        if served.begins_later:
+            raise Unreachable(
+                f"{served.log.stream}: where it begins here is not known yet; its consumers are "
+                f"asked how far they are (missing: {', '.join(served.unheard) or 'none'})",
+                hint="try again in a moment",
+            )
+        return {"first": served.log.first, "next": served.log.next}
 
     def _expect(self, command: Command) -> dict[str, int]:
-        self[command["stream"]].expect(
+        served = self[command["stream"]]
+        served.expect(
             checked_consumer(command["consumer"]), term=int(command.get("term", 0)),
             like=command.get("like"),
         )  # fmt: skip
-        return self._extent(command)
+        return {"first": served.log.first, "next": served.log.next}
 
     def _release(self, command: Command) -> None:
         self[command["stream"]].release(
@@ -178,7 +297,23 @@ class StreamDoor:
         self[command["stream"]].ack(
             checked_consumer(command["consumer"]), term=int(command["term"]),
             processed=int(command["processed"]), need=int(command["need"]),
+            seed=command.get("seed"),
         )  # fmt: skip
+
+    def _seed(self, command: Command) -> dict[str, Any]:
+        need, seed = self[command["stream"]].seed(checked_consumer(command["consumer"]))
+        return {"need": need, "seed": seed}
 
     def _consumers(self, command: Command) -> list[str]:
         return self[command["stream"]].clients
+
+
+_NO_SEEDS = "{}"
+
+
+def _read_seeds(path: Path) -> Mapping[str, Any]:
+    with contextlib.suppress(OSError, ValueError):  # None yet, or torn by a power cut.
+        seeds = json.loads(path.read_bytes())
+        if isinstance(seeds, dict):
+            return seeds
+    return {}

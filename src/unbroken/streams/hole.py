@@ -1,0 +1,91 @@
+"""Where a hole begins: after the highest epoch that any consumer has.
+
+    G, lost with its node   … 48 49 50 51 52        no other copy, no state
+    C1 has                  … 48 49 50              asks the new G from 51 on
+    C2 has                  … 48 49                 asks the new G from 50 on
+    hole                               51 52 … 57   recorded once, for everybody
+
+* A consumer that asks for what comes next says what it has.  Were the hole to begin earlier than
+  the furthest of them is, two consumers would disagree about an epoch for ever (scenario 13).
+* So nothing is decided until every expected consumer has asked, or was removed: whoever is waited
+  for may be the furthest.  Clients that nobody expects count if they asked, and are not waited for.
+* A consumer that lacks an epoch before the hole is told so; a replica is repaired from another one.
+* The last word of each name counts.  Names that nobody expects are kept up to `NAMES_MAX`; beyond
+  that, and without a name, the furthest of them stands for all.
+
+This module only decides.  It does no I/O and reads no clock.
+
+>>> positions = Positions(["c@node-1", "c@node-2"])
+>>> positions.asked("c@node-1", 51); positions.first() is None      # node-2 may be further.
+True
+>>> positions.asked("c@node-2", 50); positions.first()
+51
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+#: Names of clients that nobody expects.
+NAMES_MAX = 256
+#: Whoever asks without a name.
+UNNAMED = ""
+
+
+class Positions:
+    """How far the consumers of one stream are, by what they ask for."""
+
+    def __init__(self, expected: Iterable[str] = ()) -> None:
+        self._expected = set(expected)
+        #: The next epoch that each lacks.
+        self._next: dict[str, int] = {}
+
+    def expect(self, consumer: str) -> None:
+        """`consumer` is waited for from now on.
+
+        >>> positions = Positions(); positions.expect("sink"); positions.missing
+        ['sink']
+        """
+        self._expected.add(consumer)
+
+    def asked(self, consumer: str, next_epoch: int) -> None:
+        """`consumer` has everything below `next_epoch`, and nothing else.
+
+        >>> positions = Positions(); positions.asked("", 7); positions.asked("", 4)
+        >>> positions.first()
+        7
+        """
+        known = consumer in self._next or consumer in self._expected
+        if consumer != UNNAMED and not known and len(self._next) >= NAMES_MAX:
+            consumer = UNNAMED
+        if consumer == UNNAMED:
+            next_epoch = max(next_epoch, self._next.get(UNNAMED, 0))
+        self._next[consumer] = next_epoch
+
+    def removed(self, consumer: str) -> None:
+        """`consumer` will not come back: it is not waited for, and what it had does not count.
+
+        >>> positions = Positions(["a"]); positions.removed("a"); positions.first()
+        0
+        """
+        self._expected.discard(consumer)
+        self._next.pop(consumer, None)
+
+    @property
+    def missing(self) -> list[str]:
+        """Expected consumers that have not asked yet."""
+        return sorted(self._expected - self._next.keys())
+
+    def first(self, *, at_most: int | None = None) -> int | None:
+        """Where the hole begins; None until all who are expected have asked, 0 if nobody ever did.
+
+        `at_most` is a bound that the caller knows: nobody has an epoch whose input is not there
+        yet, although a client may ask for it.
+
+        >>> positions = Positions(); positions.asked("", 1_000_000); positions.first(at_most=58)
+        58
+        """
+        if self.missing:
+            return None
+        furthest = max(self._next.values(), default=0)
+        return furthest if at_most is None else min(furthest, at_most)
