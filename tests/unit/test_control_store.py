@@ -17,7 +17,8 @@ import pytest
 
 from unbroken.control.intentions import Intention, Placed, Standing, Step
 from unbroken.control.records import Hole, Records
-from unbroken.control.store import REMOVALS_MAX, SCHEMA_VERSION, Store
+from unbroken.control.store import REMOVALS_MAX, Store
+from unbroken.control.tables import SCHEMA_VERSION, changes_since
 from unbroken.errors import DiskError, UnbrokenError
 
 
@@ -211,6 +212,101 @@ def test_a_newer_store_is_refused_and_left_alone(path: Path):
         Store(path)
     assert "run the newer one" in told.value.hint
     assert path.read_bytes() == before
+
+
+def test_who_is_back_by_itself_needs_its_repair_no_more(path: Path):
+    """It was to be rebuilt on its own node, that was broken off, and it came back nevertheless."""
+    with opened(path) as store:
+        store.place("a", ["n1"])
+        store.record(Intention("a", Step.EXPECT, "n1", survivor="n1", replaces="n1"))
+        other = store.record(Intention("b", Step.EXPECT, "n1", survivor="n2"))
+        store.stand("a", "n1", Standing.LIVE)
+        assert store.unfinished() == [other]
+        assert str(store.placement()["a"][0].standing) == "live"
+
+
+VERSION_1 = """
+CREATE TABLE members (node TEXT PRIMARY KEY, address TEXT NOT NULL);
+CREATE TABLE terms (fragment TEXT PRIMARY KEY, term INTEGER NOT NULL);
+CREATE TABLE placement (
+    position INTEGER PRIMARY KEY AUTOINCREMENT, fragment TEXT NOT NULL, node TEXT NOT NULL,
+    term INTEGER NOT NULL, standing TEXT NOT NULL, UNIQUE (fragment, node));
+CREATE TABLE intentions (
+    fragment TEXT NOT NULL, term INTEGER NOT NULL, step TEXT NOT NULL, node TEXT NOT NULL,
+    survivor TEXT NOT NULL, replaces TEXT NOT NULL, reason TEXT NOT NULL,
+    PRIMARY KEY (fragment, term));
+CREATE TABLE removals (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, fragment TEXT NOT NULL, node TEXT NOT NULL,
+    term INTEGER NOT NULL, reason TEXT NOT NULL);
+CREATE TABLE holes (
+    stream TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, reason TEXT NOT NULL,
+    PRIMARY KEY (stream, first));
+INSERT INTO terms VALUES ('a', 3);
+INSERT INTO placement (fragment, node, term, standing) VALUES ('a', 'n1', 1, 'live');
+INSERT INTO intentions VALUES ('a', 3, 'ship', 'n3', 'n1', 'n2', '');
+PRAGMA user_version=1;
+"""
+
+
+def test_an_older_store_is_brought_up_to_date(path: Path):
+    """What it knows stays, and what it lacked is there; the second time nothing is to be done."""
+    with contextlib.closing(sqlite3.connect(path)) as older:
+        older.executescript(VERSION_1)
+    for writer in ("n1", "n2"):
+        with opened(path) as store:
+            assert store.placement() == {"a": [Placed("n1", 1, Standing.LIVE)]}
+            assert [intention.node for intention in store.unfinished()] == ["n3"]
+            store.record_writer("a", writer)
+    with contextlib.closing(sqlite3.connect(path)) as newer:
+        assert newer.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
+
+
+def test_an_upgrade_that_is_cut_off_has_not_happened(path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The tables and their number are one change."""
+    with contextlib.closing(sqlite3.connect(path)) as older:
+        older.executescript(VERSION_1)
+    monkeypatch.setattr(
+        "unbroken.control.store.changes_since", lambda _: [*changes_since(1), "no SQL"]
+    )
+    with pytest.raises(sqlite3.OperationalError, match="syntax"):
+        Store(path)
+    monkeypatch.undo()
+    with opened(path) as store:
+        assert store.writers() == {}
+        assert store.next_term("a") == 4
+
+
+def test_a_writer_is_recorded_with_a_term_of_its_own(path: Path):
+    """Scenario 3: the last one counts, and its term is newer than all that was given before."""
+    with opened(path) as store:
+        records: Records = store
+        store.place("a", ["n1", "n2"])
+        assert records.writers() == {}, "the first one that was placed"
+        first = records.record_writer("a", "n2")
+        repair = store.record(expect("n3"))
+        second = records.record_writer("a", "n1")
+        assert [first, repair.term, second] == [3, 4, 5]
+        records.record_writer("b", "n2")
+    with opened(path) as store:
+        assert store.writers() == {"a": "n1", "b": "n2"}
+        assert store.writer_terms() == {"a": 5, "b": 1}
+        assert store.unfinished() == [repair]
+
+
+def test_who_was_rebuilt_elsewhere_leaves_with_the_same_record(path: Path):
+    """A restart between the two would let the old line go on beside the new one."""
+    with opened(path) as store:
+        store.place("a", ["n1"])
+        rebuild = Intention("a", Step.EXPECT, "n3", survivor="n1", replaces="n1")
+        told = store.record(rebuild)
+        assert store.unfinished()[0].rebuilds
+        store.record(told.then(Step.LIVE))
+        assert [(p.node, str(p.standing)) for p in store.placement()["a"]] == [
+            ("n1", "leaving"), ("n3", "live"),
+        ]  # fmt: skip
+        itself = store.record(Intention("a", Step.EXPECT, "n3", survivor="n3", replaces="n3"))
+        store.record(itself.then(Step.LIVE))
+        assert str(store.placement()["a"][1].standing) == "live"
 
 
 def test_a_damaged_store_is_told_as_such(path: Path):

@@ -1,6 +1,7 @@
 """Intentions: what the control plane is about to do, written down before it is done.
 
     repair     expect ──▶ ship ──▶ catch up ──▶ live          one term, four records
+    rebuild    the same, but `ship` is: compute it again      nobody survives to be copied
     removal    release ──▶ released                           a term of its own
 
 * Each step is recorded first and done then.  Whoever restarts the control plane finds what was
@@ -8,6 +9,9 @@
   step must bear being done twice.
 * A term never repeats within a fragment.  What was promised or asked for under an older one is
   refused: a late release must not remove a replica that was expected again in the meantime.
+* A *rebuild* is a repair whose survivor is the very replica that it replaces: what that one needed
+  is the pattern for the newcomer's need, and all that is left of it.  So the records say which
+  repairs are rebuilds, without a word of their own.
 
 This module defines words.  It does no I/O and reads no clock.
 
@@ -109,7 +113,7 @@ class Intention:
     node: str
     #: 0 until it is recorded: the record gives it one.
     term: int = 0
-    #: Whose checkpoint and log are copied.
+    #: Whose checkpoint and log are copied, and whose need is the pattern for the newcomer's.
     survivor: str = ""
     #: Whose place is taken; "" for a copy that never was.
     replaces: str = ""
@@ -132,16 +136,32 @@ class Intention:
         return replace(self, step=step)
 
     @property
+    def rebuilds(self) -> bool:
+        """Whether nobody is copied: the node rebuilds what it replaces, or starts empty.
+
+        >>> Intention("alerts", Step.EXPECT, "node-3", 7, "node-1", "node-1").rebuilds
+        True
+        """
+        return bool(self.survivor) and self.survivor == self.replaces
+
+    @property
     def sentence(self) -> str:
         """What is about to be done, for log and `status`.
 
         >>> Intention("alerts", Step.RELEASE, "node-1", 9, reason="replaced by node-3").sentence
         'alerts: releasing node-1 (term 9): replaced by node-3'
+        >>> Intention("alerts", Step.SHIP, "node-3", 7, "node-1", "node-1").sentence
+        'alerts: node-3 rebuilds what node-1 held (term 7)'
         """
         place = f" in place of {self.replaces}" if self.replaces not in ("", self.node) else ""
+        expect = f"expecting {self.node} as a copy of {self.survivor}{place}"
+        ship = f"shipping checkpoint and log from {self.survivor} to {self.node}"
+        if self.rebuilds:
+            expect = f"expecting {self.node}{place or ' anew'}"
+            ship = f"{self.node} rebuilds what {self.survivor if place else 'it'} held"
         words = {
-            Step.EXPECT: f"expecting {self.node} as a copy of {self.survivor}{place}",
-            Step.SHIP: f"shipping checkpoint and log from {self.survivor} to {self.node}",
+            Step.EXPECT: expect,
+            Step.SHIP: ship,
             Step.CATCH_UP: f"{self.node} catches up",
             Step.LIVE: f"{self.node} is live{place}",
             Step.RELEASE: f"releasing {self.node}",
@@ -159,7 +179,9 @@ class Action:
         Tell each of `producers`: expect `fragment@node` under this term from the need that
         `fragment@survivor` has with you, also if that is lower than what was said before.
     ship
-        The survivor forks, and sends checkpoint and output log to the node, manifest last.
+        The survivor forks, and sends checkpoint and output log to the node, manifest last.  If the
+        intention `rebuilds`, nobody is asked: the node computes again what producers hold for it,
+        or starts empty, as its policy says.
     catch up
         The node starts from what was shipped, and says how far it is.
     release

@@ -3,6 +3,7 @@
     members ─ who has joined          intentions ─ what is under way
     placement ─ who is expected       terms ─ the highest that was given
     removals ─ who is gone, and why   holes ─ what nobody will ever have
+    writers ─ who took over
 
 The embedded store is SQLite (`control.store`); one that several machines share has to keep the
 same promises.
@@ -84,7 +85,16 @@ class Records(Protocol):
         """Fragment to its expected replicas, in the order in which they were placed."""
 
     def stand(self, fragment: str, node: str, standing: Standing) -> None:
-        """An expected replica stands so from now on (it is live, say)."""
+        """An expected replica stands so from now on (it is live, say): its own repair is over."""
+
+    def record_writer(self, fragment: str, node: str) -> int:
+        """From now on `node` writes `fragment`, under the term that is the answer."""
+
+    def writers(self) -> dict[str, str]:
+        """Fragment to the node that took over last; none, while the first one writes."""
+
+    def writer_terms(self) -> dict[str, int]:
+        """Fragment to the term of that take-over."""
 
     def record(self, intention: Intention) -> Intention:
         """Writes a step and the standing that goes with it; gives it a term if it has none."""

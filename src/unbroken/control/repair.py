@@ -12,12 +12,13 @@
   when the control plane restarts gets a new term and is done again (scenario 15).
 * If the survivor dies before everything is shipped, another one takes its part under a new term;
   later it is not needed any more.  If the newcomer dies, it is released and another node tried.
-* Who was removed is released only when the wanted number is live: until then producers hold what
-  it would have to replay, and it may come back should all the others die (scenario 16).  A log that
-  reaches its limit ends that patience (scenario 19).
-* One repair at a time, whoever survives the fewest failures first, fragment by fragment: a node's
-  fragments come back one after the other, and the first is safe soon (Flux).  One that fails goes
-  behind the others, and waits twice as long each time.
+  The survivor of a passive fragment is its writer, so a take-over counts as such a death.
+* A *rebuilt* fragment has one copy, so nobody survives: the newcomer is expected with the need of
+  the one that is gone, and computes again what producers hold for that one.  This need is all that
+  is left, so it is released by nothing but a newcomer that is live.
+* All rebuilds at once, because nobody serves these fragments.  Copies are made one at a time and
+  after them, whoever survives the fewest failures first: the first one is safe soon (Flux).
+  What fails goes behind the others, and waits twice as long each time.
 
 This module only decides.  It does no I/O; the caller passes in monotonic time.
 
@@ -45,36 +46,24 @@ This module only decides.  It does no I/O; the caller passes in monotonic time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Collection, Iterable, Mapping
 
-from unbroken.control.attempts import Attempts
 from unbroken.control.intentions import Action, Intention, Producer, Standing, Step
-from unbroken.control.placement import next_node
+from unbroken.control.plans import Plans
+from unbroken.control.releases import Releases
 from unbroken.control.replicas import Replicas
+from unbroken.control.work import STALL_S_MAX, Work
+from unbroken.control.writers import Writers
 
 #: A newcomer that is at most so many epochs behind the others is live.
 LAG_EPOCHS_MAX = 2
-#: A repair of which nothing was heard for so long has failed.
-STALL_S_MAX = 60.0
-
-
-@dataclass
-class _Work:
-    """An intention that is on disk, and what is known of its step."""
-
-    intention: Intention
-    moved_s: float
-    #: Producers, for `expect` and `release`.
-    confirmed: set[Producer] = field(default_factory=set)
-    #: The node's own part of the step, for `ship` and `catch up`.
-    done: bool = False
-    epoch: int = -1
 
 
 class Repairs:
-    """Decides the repairs of all active fragments, given the number of replicas `wanted` of each.
+    """Decides the repairs of all fragments, given the number of replicas `wanted` of each.
+
+    Fragments in `rebuilt` have one replica, and nobody to copy it from; those in `writers` are
+    copied from their writer; all others from any that serves.
 
     The caller, in one thread: says what happened (`alive` to `failed`); asks `decide`; records
     each intention in this order and says so (`recorded`), with no event in between; carries out
@@ -92,34 +81,35 @@ class Repairs:
     """
 
     def __init__(
-        self, wanted: Mapping[str, int], replicas: Replicas, unfinished: Iterable[Intention] = ()
+        self,
+        wanted: Mapping[str, int],
+        replicas: Replicas,
+        unfinished: Iterable[Intention] = (),
+        *,
+        rebuilt: Collection[str] = (),
+        writers: Writers | None = None,
     ) -> None:
-        self._wanted = dict(wanted)
         self.replicas = replicas
-        #: Invariant: recorded.  At most one repair, any number of releases.
-        self._repair: _Work | None = None
-        self._releases: dict[tuple[str, str], _Work] = {}
-        #: To be released, with the reason; not recorded yet.  Invariant: they stand as `leaving`.
-        self._drop: dict[tuple[str, str], str] = {}
-        #: Repairs that lost their term or their survivor: the same newcomer, from the start.
-        self._again: dict[str, Intention] = {}
-        #: Replicas whose checkpoint is lost although their node is up.
-        self._lost: set[tuple[str, str]] = set()
-        #: How far each live replica said it was: the newest makes the best survivor.
-        self._epochs: dict[tuple[str, str], int] = {}
-        self._attempts = Attempts()
+        #: Invariant: at most one of their replicas is live, starting or gone: the one to follow.
+        self._rebuilt = frozenset(rebuilt)
+        self._writers = writers or Writers({}, replicas)
+        #: Invariant: recorded.  One per fragment; any number of rebuilds, at most one other.
+        self._work: dict[str, Work] = {}
+        self._releases = Releases(wanted, replicas, self._writers)
+        self._plans = Plans(wanted, replicas, self._writers, rebuilt=self._rebuilt)
+        self._again = self._plans.again
         self._now_s = 0.0
-        #: Fragments that lack replicas, and what they wait for, in a sentence.
-        self.waiting: dict[str, str] = {}
         for intention in unfinished:
             if intention.step is Step.RELEASE:
-                self._leave(intention.fragment, intention.node, intention.reason)
+                self._releases.leave(intention.fragment, intention.node, intention.reason)
             else:
                 self._again[intention.fragment] = intention
+        self._releases.leave_unknown()
         for fragment in replicas.inputs:
             for node in replicas.having(fragment, Standing.COMING):
                 if fragment not in self._again or self._again[fragment].node != node:
-                    self._leave(fragment, node, "no repair is known that it belongs to")
+                    reason = "no repair is known that it belongs to"
+                    self._releases.leave(fragment, node, reason)
 
     # What happened.
 
@@ -135,37 +125,33 @@ class Repairs:
         """`node` was declared dead: its replicas are gone, and repairs with it start again."""
         for fragment in self.replicas.dead(node):
             self._gone(fragment, node, f"{node} died before it was live")
-        repair = self._repair
-        if repair is not None and repair.intention.survivor == node:
-            copied = repair.done or repair.intention.step is Step.CATCH_UP
-            if not copied:
-                self._again[repair.intention.fragment] = repair.intention
-                self._repair = None
+        for work in list(self._work.values()):
+            if work.intention.survivor == node:
+                self._start_again(work)
 
     def live(self, fragment: str, node: str, epoch: int = -1) -> bool:
-        """`node` says that its replica runs and has done `epoch`; False: it should stop, because
-        it was replaced.
+        """`node` says that its replica runs (or holds what it was shipped) and has done `epoch`;
+        False: it should stop, because it was replaced.
 
         A replica that is gone, but neither being replaced nor superfluous, is simply back.
         """
         standing = self.replicas.of(fragment).get(node)
         if standing is Standing.COMING:  # It is live when it has caught up.
             return fragment not in self._again
-        repair = self._repair.intention if self._repair else None
-        replaced = repair and (repair.fragment, repair.replaces) == (fragment, node)
         superfluous = standing is Standing.GONE and self.may_discard(fragment)
-        if standing in (None, Standing.LEAVING) or replaced or superfluous:
+        replaced = self._replaced(fragment, node) or superfluous
+        if standing in (None, Standing.LEAVING) or replaced:
             return False
         self.replicas.put(fragment, node, Standing.LIVE)
-        self._lost.discard((fragment, node))
-        self._epochs[fragment, node] = epoch
+        self._plans.lost.discard((fragment, node))
+        self._plans.epochs[fragment, node] = epoch
         return True
 
     def lost(self, fragment: str, node: str) -> None:
         """`node` is up but cannot go on from its checkpoint: it may be replaced by itself."""
         if node in self.replicas.having(fragment, Standing.LIVE, Standing.STARTING, Standing.GONE):
             self.replicas.put(fragment, node, Standing.GONE)
-            self._lost.add((fragment, node))
+            self._plans.lost.add((fragment, node))
 
     def held(self, fragment: str, node: str, reason: str) -> bool:
         """A producer's log is full because of this replica: it is removed, if another one is live.
@@ -176,68 +162,67 @@ class Repairs:
             return False
         if self.replicas.of(fragment).get(node, Standing.LEAVING) is not Standing.LEAVING:
             self._gone(fragment, node, reason)
-            self._leave(fragment, node, reason)
+            self._releases.leave(fragment, node, reason)
         return True
 
     def confirmed(self, fragment: str, term: int, producer: Producer) -> None:
         """`producer` did what the expect or the release of this term asked for."""
-        for work in [*([self._repair] if self._repair else []), *self._releases.values()]:
-            if (work.intention.fragment, work.intention.term) == (fragment, term):
-                work.confirmed.add(producer)
-                work.moved_s = self._now_s
+        work = self._under(fragment, term)
+        if work is not None:
+            work.confirm(producer, now_s=self._now_s)
+        self._releases.confirmed(fragment, term, producer, now_s=self._now_s)
 
     def moved(self, fragment: str, term: int) -> None:
-        """Some more of the checkpoint or the log has arrived at the newcomer."""
-        repair = self._under(fragment, term)
-        if repair is not None:
-            repair.moved_s = self._now_s
+        """Some more has arrived at the newcomer, or was computed again by it."""
+        work = self._under(fragment, term)
+        if work is not None:
+            work.moved_s = self._now_s
 
     def shipped(self, fragment: str, term: int) -> None:
-        """The newcomer has checkpoint and log, the manifest as well."""
-        repair = self._under(fragment, term, Step.SHIP)
-        if repair is not None:
-            repair.done, repair.moved_s = True, self._now_s
+        """The newcomer has checkpoint and log: all of it was shipped, or computed again."""
+        work = self._under(fragment, term, Step.SHIP)
+        if work is not None:
+            work.done, work.moved_s = True, self._now_s
 
     def progress(self, fragment: str, term: int, *, newcomer: int, others: int | None) -> None:
         """The newcomer serves up to epoch `newcomer`, the others up to `others` (if any does)."""
-        repair = self._under(fragment, term, Step.CATCH_UP)
-        if repair is not None:
-            if newcomer > repair.epoch:
-                repair.epoch, repair.moved_s = newcomer, self._now_s
-            repair.done = others is None or newcomer + LAG_EPOCHS_MAX >= others
+        work = self._under(fragment, term, Step.CATCH_UP)
+        if work is not None:
+            if newcomer > work.epoch:
+                work.epoch, work.moved_s = newcomer, self._now_s
+            work.done = others is None or newcomer + LAG_EPOCHS_MAX >= others
 
     def failed(self, fragment: str, term: int, reason: str) -> None:
         """The repair cannot go on: its newcomer is released, and another try made later."""
-        repair = self._under(fragment, term)
-        if repair is None:
+        work = self._under(fragment, term)
+        if work is None:
             return
-        intention = repair.intention
-        took_part = [intention.node, intention.survivor]
-        self._attempts.failed(fragment, took_part, now_s=self._now_s)
-        self._gone(fragment, intention.node, reason)
+        told = work.intention
+        # Who is rebuilt took no part: it is gone.
+        took_part = [told.node] if told.rebuilds else [told.node, told.survivor]
+        self._plans.attempts.failed(fragment, took_part, now_s=self._now_s)
+        self._gone(fragment, told.node, reason)
 
     def recorded(self, intention: Intention) -> None:
         """`intention` is on disk, under its term."""
         assert intention.term > 0, "the record gives the term"
         fragment, node = intention.fragment, intention.node
-        if intention.step is Step.RELEASE:
-            self._drop.pop((fragment, node), None)
-            self._releases[fragment, node] = _Work(intention, self._now_s)
-            self.replicas.put(fragment, node, Standing.LEAVING)
-        elif intention.step is Step.RELEASED:
-            del self._releases[fragment, node]
-            self.replicas.put(fragment, node, None)
+        if intention.step in (Step.RELEASE, Step.RELEASED):
+            self._releases.recorded(intention, now_s=self._now_s)
         elif intention.step is Step.LIVE:
-            self._repair = None
+            del self._work[fragment]
             self.replicas.put(fragment, node, Standing.LIVE)
-            self._attempts.done(fragment)
+            self._plans.attempts.done(fragment)
+            if intention.rebuilds and intention.replaces != node:
+                # Recorded with the step: there is one line to follow, at every moment.
+                self._releases.leave(fragment, intention.replaces, f"{node} is live in its place")
         else:
             if intention.step is Step.EXPECT:
-                assert self._repair is None, "one repair at a time"
+                assert fragment not in self._work, "one repair per fragment"
                 self._again.pop(fragment, None)
-                self._lost.discard((fragment, node))
+                self._plans.lost.discard((fragment, node))
                 self.replicas.put(fragment, node, Standing.COMING)
-            self._repair = _Work(intention, self._now_s)
+            self._work[fragment] = Work(intention, self._now_s)
 
     # What to do about it.
 
@@ -245,121 +230,59 @@ class Repairs:
         """What is to be recorded now; asked again without recording, it says the same again."""
         self._now_s = now_s
         self._give_up()
-        plans = self._plans()
-        following = self._following() if self._repair is not None else next(iter(plans), None)
+        plans = self._plans.decide(now_s)
+        begin = [plan for plan in plans if plan.rebuilds]
+        if not begin and not self._work:
+            begin = plans[:1]
         for plan in plans:
-            if plan is not following:
-                self._wait(plan.fragment, "another repair comes first")
-        return self._releasing() + ([following] if following is not None else [])
+            if plan not in begin:
+                self._plans.wait(plan.fragment, "another repair comes first")
+        following = [self._following(work) for work in self._work.values()]
+        steps = [step for step in following if step is not None]
+        return self._releases.decide() + steps + begin
 
     def _give_up(self) -> None:
-        """Ends repairs that stand still, that lost their newcomer or that are needed no more."""
-        repair = self._repair
-        if repair is not None and self._now_s - repair.moved_s > STALL_S_MAX:
-            stalled = repair.intention
-            reason = f"nothing moved for {STALL_S_MAX:.0f} s at step '{stalled.step}'"
-            self.failed(stalled.fragment, stalled.term, reason)
-        repair = self._repair
-        for intention in [*([repair.intention] if repair else []), *self._again.values()]:
+        """Ends repairs that stand still, that lost who took part, or that are needed no more."""
+        for work in list(self._work.values()):
+            told = work.intention
+            if work.stalled(now_s=self._now_s):
+                reason = f"nothing moved for {STALL_S_MAX:.0f} s at step '{told.step}'"
+                self.failed(told.fragment, told.term, reason)
+            elif not self._can_give(told.fragment, told.survivor):
+                self._start_again(work)
+        under_way = [work.intention for work in self._work.values()]
+        for intention in [*under_way, *self._again.values()]:
             fragment, node = intention.fragment, intention.node
             if self.may_discard(fragment):
                 self._gone(fragment, node, "others came back, it is not needed")
             elif fragment in self._again and self.replicas.silent(node):
                 self._gone(fragment, node, f"{node} is silent")
 
-    def _releasing(self) -> list[Intention]:
-        done = [w.intention for w in self._releases.values() if not self._unconfirmed(w)]
-        due = dict(self._drop)
-        for fragment in self._wanted:
-            if self.may_discard(fragment):
-                for node in self.replicas.having(fragment, Standing.GONE):
-                    due[fragment, node] = "the wanted number is live"
-                for node in self.replicas.serving(fragment)[self._wanted[fragment] :]:
-                    due[fragment, node] = "more are live than wanted"
-        return [intention.then(Step.RELEASED) for intention in done] + [
-            Intention(fragment, Step.RELEASE, node, reason=reason)
-            for (fragment, node), reason in due.items()
-        ]
-
-    def _following(self) -> Intention | None:
-        """The next step of the repair under way, if this one is done."""
-        assert self._repair is not None
-        intention = self._repair.intention
-        if intention.step is Step.EXPECT:
-            streams = self.replicas.inputs[intention.fragment]
-            served = all(map(self.replicas.keepers, streams))
-            complete = served and not self._unconfirmed(self._repair)
-            return intention.then(Step.SHIP) if complete else None
-        if not self._repair.done:
+    def _following(self, work: Work) -> Intention | None:
+        """The next step of a repair under way, if this one is done."""
+        told = work.intention
+        if told.step is Step.EXPECT:
+            served = all(map(self.replicas.keepers, self.replicas.inputs[told.fragment]))
+            return told.then(Step.SHIP) if served and not self._unconfirmed(work) else None
+        if not work.done:
             return None
-        return intention.then(Step.CATCH_UP if intention.step is Step.SHIP else Step.LIVE)
-
-    def _plans(self) -> list[Intention]:
-        """The repairs that could begin, the most urgent first."""
-        self.waiting = {}
-        order = sorted(
-            self._wanted,
-            key=lambda f: (self._attempts.failures(f), f not in self._again, self.survives(f)),
-        )
-        plans = [self._plan(fragment) for fragment in order]
-        return [plan for plan in plans if plan is not None]
-
-    def _plan(self, fragment: str) -> Intention | None:
-        again = self._again.get(fragment)
-        if again is None and len(self.replicas.load()[fragment]) >= self._wanted[fragment]:
-            return None
-        survivors = self.replicas.serving(fragment)
-        newcomer = again.node if again else self._newcomer(fragment)
-        streams = self.replicas.inputs[fragment]
-        silent = [stream for stream in streams if not self.replicas.keepers(stream)]
-        wait_s = self._attempts.wait_s(fragment, now_s=self._now_s)
-        if not survivors:
-            self._wait(fragment, "none is left to fork from; one that is gone has to come back")
-        elif wait_s > 0:
-            self._wait(fragment, f"the last repair failed; the next one begins in {wait_s:.0f} s")
-        elif again and again.node not in self.replicas.up:
-            self._wait(fragment, f"{again.node} has not been heard of yet")
-        elif newcomer is None:
-            self._wait(fragment, "no node to put one on; start another node")
-        elif silent:
-            self._wait(fragment, f"nobody serves {', '.join(silent)}")
-        else:
-            gone = self.replicas.having(fragment, Standing.GONE)
-            replaces = newcomer if newcomer in gone else next(iter(gone), "")
-            survivor = min(survivors, key=partial(self._worth, fragment))
-            return Intention(fragment, Step.EXPECT, newcomer, survivor=survivor, replaces=replaces)
-        return None
-
-    def _worth(self, fragment: str, survivor: str) -> tuple[int, int]:
-        """Least for the best survivor: few failures, then far ahead."""
-        epoch = self._epochs.get((fragment, survivor), -1)
-        return self._attempts.failures(fragment, survivor), -epoch
-
-    def _wait(self, fragment: str, why: str) -> None:
-        number = f"{len(self.replicas.having(fragment, Standing.LIVE))} of {self._wanted[fragment]}"
-        self.waiting[fragment] = f"{fragment} has {number} replicas: {why}"
-
-    def _newcomer(self, fragment: str) -> str | None:
-        """The node for one more replica, by the rules of placement."""
-        standing = self.replicas.of(fragment)
-        gone = self.replicas.having(fragment, Standing.GONE)
-        itself = [node for node in gone if (fragment, node) in self._lost]
-        free = [node for node in self.replicas.up if node not in standing or node in itself]
-        failures = {node: self._attempts.failures(fragment, node) for node in free}
-        free = [node for node in free if failures[node] == min(failures.values())]
-        return next_node(fragment, self.replicas.load(), free)
+        return told.then(Step.CATCH_UP if told.step is Step.SHIP else Step.LIVE)
 
     @property
     def actions(self) -> list[Action]:
         """What is to be done for the intentions on record; each bears being done twice."""
-        work = [self._repair] if self._repair is not None and not self._repair.done else []
-        work += self._releases.values()
-        return [Action(each.intention, self._unconfirmed(each)) for each in work]
+        work = [each for each in self._work.values() if not each.done]
+        return [each.action(self.replicas) for each in work] + self._releases.actions
 
     @property
-    def under_way(self) -> Intention | None:
-        """The step of the repair that is on record, if there is one."""
-        return self._repair.intention if self._repair else None
+    def under_way(self) -> dict[str, Intention]:
+        """Fragment to the step of its repair that is on record."""
+        return {fragment: work.intention for fragment, work in self._work.items()}
+
+    @property
+    def waiting(self) -> dict[str, str]:
+        """Fragments that lack replicas, and what they wait for, in a sentence."""
+        return self._plans.waiting
 
     def survives(self, fragment: str) -> int:
         """How many failures the fragment survives right now; -1: it is down."""
@@ -367,7 +290,7 @@ class Repairs:
 
     def may_discard(self, fragment: str) -> bool:
         """Whether the wanted number is live: checkpoints of those that are gone may be deleted."""
-        return len(self.replicas.serving(fragment)) >= self._wanted.get(fragment, 0)
+        return self._releases.may_discard(fragment)
 
     @property
     def sentences(self) -> list[str]:
@@ -378,27 +301,42 @@ class Repairs:
         """Nobody relies on this replica now; a newcomer that was never live is released."""
         standing = self.replicas.of(fragment)[node]
         if standing is Standing.COMING:
-            if self._repair is not None and self._repair.intention.fragment == fragment:
-                self._repair = None
-            self._again.pop(fragment, None)
-            self._leave(fragment, node, reason)
+            work = self._work.pop(fragment, None)
+            told = self._again.pop(fragment, None) or (work.intention if work else None)
+            if told is not None and told.rebuilds and told.replaces == node:
+                # Its need is the pattern for whoever comes next: it stays expected.
+                self.replicas.put(fragment, node, Standing.GONE)
+                self._plans.lost.add((fragment, node))
+            else:
+                self._releases.leave(fragment, node, reason)
         elif standing is not Standing.LEAVING:
             self.replicas.put(fragment, node, Standing.GONE)
 
-    def _leave(self, fragment: str, node: str, reason: str) -> None:
-        if (fragment, node) not in self._releases:
-            self._drop[fragment, node] = reason
-        self.replicas.put(fragment, node, Standing.LEAVING)
+    def _start_again(self, work: Work) -> None:
+        """From the first step, with another survivor, unless that one is needed no more."""
+        if not work.copied and not work.intention.rebuilds:
+            self._again[work.intention.fragment] = work.intention
+            del self._work[work.intention.fragment]
 
-    def _under(self, fragment: str, term: int, step: Step | None = None) -> _Work | None:
-        repair = self._repair
-        if repair is None or step not in (None, repair.intention.step):
+    def _can_give(self, fragment: str, survivor: str) -> bool:
+        """Whether a copy may be made of this replica, now or when its node is heard of again."""
+        live = survivor in self.replicas.having(fragment, Standing.LIVE)
+        return live and self._writers.get(fragment) in (None, survivor)
+
+    def _replaced(self, fragment: str, node: str) -> bool:
+        """Whether another one is about to take its place."""
+        work = self._work.get(fragment)
+        told = work.intention if work else None
+        if told is None and fragment in self._rebuilt:
+            # It may have written already, before the control plane was started again.
+            told = self._again.get(fragment)
+        return told is not None and told.replaces == node
+
+    def _under(self, fragment: str, term: int, step: Step | None = None) -> Work | None:
+        work = self._work.get(fragment)
+        if work is None or not work.is_under(fragment, term):
             return None
-        known = repair.intention.fragment, repair.intention.term
-        return repair if known == (fragment, term) else None
+        return work if step in (None, work.intention.step) else None
 
-    def _unconfirmed(self, work: _Work) -> tuple[Producer, ...]:
-        if work.intention.step not in (Step.EXPECT, Step.RELEASE):
-            return ()
-        asked = self.replicas.producers(work.intention.fragment)
-        return tuple(producer for producer in asked if producer not in work.confirmed)
+    def _unconfirmed(self, work: Work) -> tuple[Producer, ...]:
+        return work.unconfirmed(self.replicas)

@@ -2,6 +2,7 @@
 
     members      node-1  grpc://…                     who has joined
     placement    alerts  node-1  term 3  live         who is expected, and where it stands
+    writers      totals  node-2  term 5               who took over as the only writer
     intentions   alerts  node-3  term 7  ship         what is under way (scenario 15)
     terms        alerts  7                            the highest that was ever given
     removals     alerts  node-2  term 8  node-2 …     why somebody is not there any more
@@ -12,7 +13,8 @@
   standing that goes with it, are one change.
 * Terms never repeat, also when what they were given for is gone.
 * A hole is recorded once; whoever comes later is told what was recorded.
-* A store written by a newer Unbroken is refused; nobody guesses what its records mean.
+* A store written by a newer Unbroken is refused; nobody guesses what its records mean.  One
+  written by an older is brought up to date (`control.tables`).
 
 `Store` keeps what `records.Records` asks for in one SQLite file.
 
@@ -42,11 +44,10 @@ from typing import Any
 
 from unbroken.control.intentions import Intention, Placed, Standing, Step
 from unbroken.control.records import Hole, Removal
+from unbroken.control.tables import SCHEMA_VERSION, changes_since
 from unbroken.errors import DiskError, UnbrokenError
 from unbroken.streams import disk
 
-#: Counts up whenever the tables below change their meaning.
-SCHEMA_VERSION = 1
 #: Older removals are forgotten: they are there to be read by people.
 REMOVALS_MAX = 1000
 #: How long to wait for another process that has the file open, such as a backup.
@@ -59,24 +60,6 @@ _OF_THE_DISK = {
     sqlite3.SQLITE_READONLY: errno.EROFS,
     sqlite3.SQLITE_CANTOPEN: errno.EACCES,
 }
-
-_TABLES = """
-CREATE TABLE members (node TEXT PRIMARY KEY, address TEXT NOT NULL);
-CREATE TABLE terms (fragment TEXT PRIMARY KEY, term INTEGER NOT NULL);
-CREATE TABLE placement (
-    position INTEGER PRIMARY KEY AUTOINCREMENT, fragment TEXT NOT NULL, node TEXT NOT NULL,
-    term INTEGER NOT NULL, standing TEXT NOT NULL, UNIQUE (fragment, node));
-CREATE TABLE intentions (
-    fragment TEXT NOT NULL, term INTEGER NOT NULL, step TEXT NOT NULL, node TEXT NOT NULL,
-    survivor TEXT NOT NULL, replaces TEXT NOT NULL, reason TEXT NOT NULL,
-    PRIMARY KEY (fragment, term));
-CREATE TABLE removals (
-    number INTEGER PRIMARY KEY AUTOINCREMENT, fragment TEXT NOT NULL, node TEXT NOT NULL,
-    term INTEGER NOT NULL, reason TEXT NOT NULL);
-CREATE TABLE holes (
-    stream TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, reason TEXT NOT NULL,
-    PRIMARY KEY (stream, first));
-"""
 
 
 class Store:
@@ -116,10 +99,11 @@ class Store:
                 f"this one knows {SCHEMA_VERSION})",
                 hint="run the newer one, or start the query in another folder",
             )
-        if version == 0:
+        if version < SCHEMA_VERSION:
+            # With its number in one change: an upgrade that was cut off has not happened.
             with self._change() as db:
-                for table in _TABLES.split(";"):
-                    db.execute(table)
+                for change in changes_since(version):
+                    db.execute(change)
                 db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     # Members.
@@ -165,12 +149,35 @@ class Store:
         return found
 
     def stand(self, fragment: str, node: str, standing: Standing) -> None:
-        """An expected replica stands so from now on (it is live, say)."""
+        """An expected replica stands so from now on (it is live, say): its own repair is over."""
         with self._change() as db:
             db.execute(
-                "UPDATE placement SET standing = ? WHERE fragment = ? AND node = ?",
-                (standing, fragment, node),
+                "DELETE FROM intentions WHERE fragment = ? AND node = ? AND step != ?",
+                (fragment, node, Step.RELEASE),
             )
+            _stand(db, fragment, node, standing)
+
+    def record_writer(self, fragment: str, node: str) -> int:
+        """From now on `node` writes `fragment`, under the term that is the answer.
+
+        >>> import tempfile
+        >>> store = Store(Path(tempfile.mkdtemp()) / "control.db")
+        >>> store.record_writer("totals", "node-2"), store.writers(), store.writer_terms()
+        (1, {'totals': 'node-2'}, {'totals': 1})
+        >>> store.close()
+        """
+        with self._change() as db:
+            term = _next_term(db, fragment)
+            db.execute("INSERT OR REPLACE INTO writers VALUES (?, ?, ?)", (fragment, node, term))
+        return term
+
+    def writers(self) -> dict[str, str]:
+        """Fragment to the node that took over last; none, while the first one writes."""
+        return dict(self._read("SELECT fragment, node FROM writers ORDER BY fragment"))
+
+    def writer_terms(self) -> dict[str, int]:
+        """Fragment to the term of that take-over."""
+        return dict(self._read("SELECT fragment, term FROM writers ORDER BY fragment"))
 
     # Intentions.
 
@@ -186,21 +193,18 @@ class Store:
                     "DELETE FROM intentions WHERE fragment = ? AND step != ?",
                     (fragment, Step.RELEASE),
                 )
-                db.execute(
-                    "UPDATE placement SET standing = ? WHERE fragment = ? AND node = ?",
-                    (Standing.GONE, fragment, intention.replaces),
-                )
+                _stand(db, fragment, intention.replaces, Standing.GONE)
                 _put(db, fragment, node, term, Standing.COMING)
             elif intention.step is Step.LIVE:
+                if intention.rebuilds:
+                    # There was one copy, and here is its successor: the old line must not go on.
+                    _stand(db, fragment, intention.replaces, Standing.LEAVING)
                 _put(db, fragment, node, term, Standing.LIVE)
             elif intention.step is Step.RELEASE:
                 db.execute(
                     "DELETE FROM intentions WHERE fragment = ? AND node = ?", (fragment, node)
                 )
-                db.execute(
-                    "UPDATE placement SET standing = ? WHERE fragment = ? AND node = ?",
-                    (Standing.LEAVING, fragment, node),
-                )
+                _stand(db, fragment, node, Standing.LEAVING)
                 _remove(db, Removal(fragment, node, term, intention.reason))
             elif intention.step is Step.RELEASED:
                 db.execute(
@@ -327,6 +331,13 @@ def _put(db: sqlite3.Connection, fragment: str, node: str, term: int, standing: 
         "ON CONFLICT (fragment, node) DO UPDATE SET term = excluded.term, "
         "standing = excluded.standing",
         (fragment, node, term, standing),
+    )
+
+
+def _stand(db: sqlite3.Connection, fragment: str, node: str, standing: Standing) -> None:
+    db.execute(
+        "UPDATE placement SET standing = ? WHERE fragment = ? AND node = ?",
+        (standing, fragment, node),
     )
 
 

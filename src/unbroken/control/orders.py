@@ -1,0 +1,102 @@
+"""Orders: what a node shall run, hold, take, rebuild and forget; the answer to its beat.
+
+    alerts (active)    node-1 live: run          node-2 live: run      node-3 coming: join
+    totals (passive)   node-2 writes: run        node-3 live: hold
+    spikes (upstream)  node-1 gone, being replaced: nothing            node-3 coming: rebuild
+
+* All of it is said anew with every beat: it follows from the records and from who is live, never
+  from what was said before.
+* Whoever is gone and not being replaced may go on from what it has.  A former writer whose place
+  was taken holds what the new one ships.
+
+This module only answers.  It does no I/O and reads no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from unbroken.control.intentions import Standing, Step
+from unbroken.control.repair import Repairs
+from unbroken.control.replicas import Replicas
+from unbroken.control.writers import Writers
+from unbroken.policies import Gap, Passive, Policy, Upstream
+
+_HERE = (Standing.STARTING, Standing.LIVE, Standing.GONE)
+
+
+class Orders:
+    """Derives every node's orders from what control knows.
+
+    >>> from unbroken.control.intentions import Placed
+    >>> live = [Placed("node-1", 1, Standing.LIVE), Placed("node-2", 2, Standing.LIVE)]
+    >>> replicas = Replicas({"totals": ["clicks"]}, {"totals": live}, ["node-1", "node-2"])
+    >>> writers = Writers({"totals": ["node-1", "node-2"]}, replicas, {})
+    >>> repairs = Repairs({"totals": 2}, replicas, writers=writers)
+    >>> orders = Orders({"totals": Passive()}, replicas, repairs, writers)
+    >>> orders.of("node-1", {})["run"], orders.of("node-2", {"node-1": "grpc://a:1"})["hold"]
+    (['totals'], {'totals': 'grpc://a:1'})
+    """
+
+    def __init__(
+        self,
+        policies: Mapping[str, Policy],
+        replicas: Replicas,
+        repairs: Repairs,
+        writers: Writers,
+    ) -> None:
+        self._policies = dict(policies)
+        self._replicas = replicas
+        self._repairs = repairs
+        self._writers = writers
+
+    def of(self, node: str, doors: Mapping[str, str]) -> dict[str, Any]:
+        """What `node` shall do; `doors` has the addresses of the nodes that were heard of."""
+        orders: dict[str, Any] = {
+            "run": [], "hold": {}, "join": {}, "rebuild": {}, "forget": [],
+            "consumers": {name: self._replicas.expected(name) for name in self._policies},
+        }  # fmt: skip
+        for name, policy in self._policies.items():
+            order = self._order(name, policy, node)
+            if order == "run":
+                orders["run"].append(name)
+            elif order == "hold":
+                orders["hold"][name] = doors.get(self._writers.of(name), "")
+            elif order == "join" and self._survivor(name) in doors:
+                orders["join"][name] = doors[self._survivor(name)]
+            elif order == "rebuild":
+                orders["rebuild"][name] = f"{name}@{self._survivor(name)}"
+            elif not order and self._repairs.may_discard(name):
+                orders["forget"] += [name] if node not in self._replicas.of(name) else []
+        return orders
+
+    def _survivor(self, fragment: str) -> str:
+        """Whose replica is copied, or whose place is taken."""
+        repair = self._repairs.under_way.get(fragment)
+        assert repair is not None
+        return repair.survivor
+
+    def _order(self, fragment: str, policy: Policy, node: str) -> str:
+        repair = self._repairs.under_way.get(fragment)
+        if repair is not None and repair.node == node:
+            if isinstance(policy, Passive):
+                return "hold" if repair.step in (Step.SHIP, Step.CATCH_UP) else ""
+            rebuilt = isinstance(policy, Upstream | Gap)
+            return {Step.SHIP: "rebuild" if rebuilt else "join", Step.CATCH_UP: "run"}.get(
+                repair.step, ""
+            )
+        if repair is not None and repair.replaces == node:
+            return ""
+        if self._replicas.of(fragment).get(node) not in _HERE:
+            return ""
+        return "hold" if isinstance(policy, Passive) and self._holds(fragment, node) else "run"
+
+    def _holds(self, fragment: str, node: str) -> bool:
+        """Whether another node writes; if that one is gone for good, whoever is there may go on."""
+        writer = self._writers.of(fragment)
+        if writer == node:
+            return False
+        writing = self._replicas.of(fragment).get(writer) in (Standing.STARTING, Standing.LIVE)
+        gone = self._replicas.of(fragment).get(node) is Standing.GONE
+        return writing or not gone or bool(self._replicas.serving(fragment))
