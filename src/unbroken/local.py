@@ -74,12 +74,6 @@ class LocalCluster(Cluster):
         query.check()
         if nodes < 1:
             raise DefinitionError(f"a cluster of {nodes} nodes", hint="at least one node")
-        for fragment in query.fragments.values():
-            if not fragment.policy.runs:
-                raise DefinitionError(
-                    f"{fragment.where}: {fragment.policy.name} can be explained, but not run yet",
-                    hint="policy=Active(replicas=2), or none: started again on its own node",
-                )
         self.nodes = [f"node-{i + 1}" for i in range(nodes)]
         fragments = [s.name for s in query.check() if s.name in query.fragments]
         placement = place({f: query.fragments[f].policy.copies for f in fragments}, self.nodes)

@@ -36,7 +36,11 @@ SETTINGS = (
     "spark.sql.streaming.multipleWatermarkPolicy",
     "spark.sql.streaming.noDataMicroBatches.enabled",
 )
-_CHANGING = re.compile(r"#\d+L?|[0-9a-f]{8}-[0-9a-f-]{27}|@[0-9a-f]+\b|0x[0-9a-f]+")
+_CHANGING = re.compile(
+    r"#\d+L?|[0-9a-f]{8}-[0-9a-f-]{27}|@[0-9a-f]+\b|0x[0-9a-f]+"
+    # The seeds that Spark draws for rand, randn, uuid, shuffle, uniform and randstr.
+    r"|(?<=\brand\()-?\d+|(?<=\brandn\()-?\d+|Some\(-?\d+\)|(?<=, )-?\d{10,}(?=\)|, true\))"
+)
 
 
 def fingerprint(
@@ -56,10 +60,10 @@ def fingerprint(
 
 
 def tidy(text: str) -> str:
-    """Without what changes from run to run: expression ids, uuids, addresses of objects.
+    """Without what changes from run to run: expression ids, uuids, addresses of objects, seeds.
 
-    >>> tidy("~Filter (k#7 > 1)")
-    'Filter (k > 1)'
+    >>> tidy("~Filter (k#7 > 1)"), tidy("Project [k#7, rand(-51) AS r#9, uuid(Some(7)) AS id#10]")
+    ('Filter (k > 1)', 'Project [k, rand() AS r, uuid() AS id]')
     """
     return _CHANGING.sub("", text).strip().removeprefix("~")
 

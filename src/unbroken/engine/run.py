@@ -9,6 +9,8 @@
 * Spark's checkpoint keeps one watermark for the whole query; with two watermarked inputs a restart
   would not know how far each was (scenario 21).  So every operator's watermark is read from the
   running query after each commit and put back before a fork's first epoch.
+* A query may be started before its checkpoint is there (see `source`): `go_on_from` says where it
+  begins, before it is released.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from unbroken.engine.plan import Plan
 from unbroken.engine.source import READ_BY_PLANNER
 from unbroken.epochs import digest_of_hashes
 from unbroken.errors import FragmentFailed, MisalignedBatch
+from unbroken.policies.past import Marks
 
 HASH = "__unbroken_hash"
 _ERROR = re.compile(r"[\w.]+(Error|Exception|Gone|Lost|Batch)\b")
@@ -59,13 +62,17 @@ class Run:
         start: Start,
         seal: Seal,
         take_parts: TakeParts,
+        *,
+        with_watermarks: bool,
     ) -> None:
         self._name = name
         self._plan = plan
         self._take_parts = take_parts
         self._checkpoint = start.checkpoint
         self._seal = seal
-        self._epoch = start.epoch
+        self._with_watermarks = with_watermarks
+        #: The newest epoch done; None before the first of all.
+        self._epoch: int | None = None
         self._started = threading.Event()
         self._stopped = False
         # Calls into the JVM come from one thread: each new thread would open a connection.
@@ -83,22 +90,37 @@ class Run:
         )
         self._started.set()
 
-    @property
-    def needs_watermarks(self) -> bool:
-        """Whether Spark's own checkpoint forgets a watermark."""
-        return len(self._plan.watermarks) > 1
+    def go_on_from(self, epoch: int | None) -> None:
+        """Before it is released: its checkpoint is there, at `epoch`; None for an empty one."""
+        self._epoch = epoch
 
     def restore_watermarks(self) -> None:
         """Puts back every operator's watermark; before the first epoch after a fork."""
-        if self.needs_watermarks and self._epoch is not None:
+        if self._with_watermarks and self._epoch is not None:
             values = self._checkpoint.watermarks(self._epoch)
             self._jvm_calls.submit(self._put_watermarks, values).result(timeout=60)
 
     def save_watermarks(self, epoch: int) -> None:
         """Notes every operator's watermark after the committed `epoch`."""
-        if self.needs_watermarks:
+        if self._with_watermarks:
             values = self._jvm_calls.submit(self._take_watermarks).result(timeout=60)
             self._checkpoint.save_watermarks(epoch, values)
+
+    def marks(self) -> Marks:
+        """The watermarks after the newest committed epoch."""
+        return self._jvm_calls.submit(self._take_marks).result(timeout=60)
+
+    def put_marks(self, marks: Marks) -> None:
+        """Puts back what `marks` told, before the first epoch of a query that starts empty."""
+        self._jvm_calls.submit(self._put_marks, marks).result(timeout=60)
+
+    def _take_marks(self) -> Marks:
+        current = int(self._tracker().currentWatermark())
+        return Marks(current, tuple(self._take_watermarks()))
+
+    def _put_marks(self, marks: Marks) -> None:
+        self._tracker().setWatermark(marks.current_ms)
+        self._put_watermarks(list(marks.operators))
 
     def _tracker(self) -> Any:
         assert self._started.wait(60), "Spark asks its sources only after it has started"
@@ -175,10 +197,10 @@ class Run:
         )
 
     @property
-    def stumbled(self) -> bool:
-        """Whether it stopped for a reason outside the user's code, which may be gone next time."""
-        text = self._cause()
-        return text is not None and bool(_PASSING.search(text))
+    def stumbled(self) -> str:
+        """Why it stopped, if that is outside the user's code and may be gone next time; else ""."""
+        text = self._cause() or ""
+        return _last_words(text) if _PASSING.search(text) else ""
 
     def _cause(self) -> str | None:
         """The innermost reason why Spark stopped; None while it runs."""

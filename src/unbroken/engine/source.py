@@ -9,6 +9,8 @@
   Python; for epochs that fit into one batch of a local session.  `ExecutorReader` lets the
   executors of a Spark cluster fetch their slices through the door.
 * How an epoch is split depends on its row count alone, never on cores (scenario 22).
+* A reader waits in its constructor until its replica is released: Spark creates its sources before
+  it reads its checkpoint, so a query can be started in advance, and held until layers are there.
 * Reading an epoch again behind the gate's back is refused: every start is a fork at a commit, so
   Spark has nothing to repeat (scenario 5).
 
@@ -37,6 +39,8 @@ FORMAT = "unbroken"
 READ_BY_PLANNER, READ_BY_EXECUTORS = "planner", "executors"
 #: An epoch is cut into slices of this many rows for the executors of a cluster.
 SLICE_ROWS = 200_000
+#: Deadline of one question whether the replica is released; the door answers much sooner.
+HELD_S_MAX = 60.0
 
 
 class EpochSource(DataSource):
@@ -70,7 +74,14 @@ class _Gate:
             "input": options["input"],
             "term": int(options["term"]),
         }
-        self.first = {"epoch": int(options["first"]) - 1}
+        self.first = {"epoch": self._wait_released() - 1}
+
+    def _wait_released(self) -> int:
+        """The first epoch, told when the replica is released, however long that takes."""
+        while True:
+            first = self._peer.act({**self._question, "do": "held"}, timeout_s=HELD_S_MAX)
+            if first is not None:
+                return int(first)
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark pickles readers on their way to the executors; a connection cannot travel.

@@ -80,13 +80,18 @@ class BookReader:
 
     def agree(self, stream: str, command: dict[str, Any]) -> Any:
         """Says `command` to every replica of `stream`'s producer; the last answer, if any came."""
+        answers = self.ask_all(stream, command)
+        return answers[-1] if answers else self.ask(stream, command)
+
+    def ask_all(self, stream: str, command: dict[str, Any]) -> list[Any]:
+        """The answers of all replicas of `stream`'s producer that can be reached."""
         answers = []
         for address in self.replicas(stream).values():
             with contextlib.suppress(Unreachable):
                 answers.append(
                     self._peer(address).act({**command, "stream": stream}, timeout_s=5.0)
                 )
-        return answers[-1] if answers else self.ask(stream, command)
+        return answers
 
     def wait_for(self, stream: str, timeout_s: float) -> dict[str, int]:
         """The extent of `stream`, once somebody serves it."""

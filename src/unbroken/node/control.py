@@ -1,12 +1,13 @@
 """The control plane: notices who is gone, and restores what they held.  A process of its own.
 
-    nodes ─ beat ─▶ detector ─▶ repairs ─▶ records (SQLite) ─▶ expect, release ─▶ producers
-          ◀─ "these shall run with you; take that one from there" ─┘
+    nodes ─ beat ─▶ detector ─▶ writers, repairs ─▶ records (SQLite) ─▶ expect, release ─▶ producers
+          ◀─ orders: "these shall run with you; take that one from there" ─┘
 
 * Look, decide, record, act.  Everything that it knows is in its records or is said again with the
   next beat: it may be killed at any time, data flows on meanwhile, and it finds all of it again.
 * Fail-over of active replicas does not need it: consumers have the other copy.  It restores the
-  number of copies afterwards.
+  number of copies afterwards.  Fragments with one writer wait for its word: so doors are tried many
+  times a second, and whoever has new orders is asked for a beat at once.
 * A node's door that refuses connections is proof of its death; a silent node is suspected first.
 """
 
@@ -17,6 +18,7 @@ import contextlib
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,16 +26,21 @@ from typing import Any
 
 from unbroken.control.detector import TIMINGS, Dead, Detector, Suspected
 from unbroken.control.intentions import KEEPER, Action, Producer, Standing, Step
+from unbroken.control.orders import Orders
+from unbroken.control.records import Hole
 from unbroken.control.repair import Repairs
 from unbroken.control.replicas import Replicas
 from unbroken.control.store import Store
+from unbroken.control.writers import Writers
 from unbroken.errors import DiskError, UnbrokenError, Unreachable
 from unbroken.node import setup
 from unbroken.node.process import leave_with_parent, or_noted
-from unbroken.policies import Active
+from unbroken.policies import Active, Gap, Passive, Policy, Upstream
 from unbroken.streams.flight import Command, Door, Peer, checked_name, refuses
 
 SAY_S_MAX = 2.0
+#: How often the doors of all nodes are tried.
+DOORS_S = 0.05
 PUBLISH_S = 0.5
 #: How long after its own start control waits for nodes to be heard of for the first time: they
 #: beat before they start Spark, but several Pythons may be starting at once.
@@ -59,22 +66,26 @@ class Control:
         for name, nodes in self._setup.placement.items():
             self._store.place(name, nodes)  # Only of a new query: later placements are repairs.
         fragments = self._query.fragments
-        self._active = {
-            name: fragment.policy
-            for name, fragment in fragments.items()
-            if isinstance(fragment.policy, Active)
-        }
+        self._policies = {name: fragment.policy for name, fragment in fragments.items()}
         self._lock = threading.Lock()
         self._replicas = Replicas(
             {name: fragment.inputs for name, fragment in fragments.items()},
             self._store.placement(),
             [],  # Nobody counts as up before it was heard of.
         )
+        self._writers = Writers(
+            {n: self._setup.placement[n] for n in self._having(Passive)},
+            self._replicas,
+            self._store.writers(),
+        )
         self._repairs = Repairs(
-            {name: policy.replicas for name, policy in self._active.items()},
+            {n: self._policies[n].copies for n in self._having(Active, Passive, Upstream, Gap)},
             self._replicas,
             self._store.unfinished(),
+            rebuilt=self._having(Upstream, Gap),
+            writers=self._writers,
         )
+        self._orders = Orders(self._policies, self._replicas, self._repairs, self._writers)
         self._timing = TIMINGS["local"]
         self._detector = Detector(self._timing, now_s=time.monotonic())
         self._members: dict[str, Member] = {}
@@ -89,7 +100,11 @@ class Control:
         host, _, port = self._setup.control.removeprefix("grpc://").rpartition(":")
         self.door = Door(host, int(port), ready=False)
         self.door.on_act("beat", self._beat)
+        self.door.on_act("hole", self._hole)
         self.door.ready = True
+
+    def _having(self, *kinds: type[Policy]) -> list[str]:
+        return [name for name, policy in self._policies.items() if isinstance(policy, kinds)]
 
     # What nodes say, and what they are told.
 
@@ -109,100 +124,120 @@ class Control:
                     self._hear(node, name, epochs[name])
             for name in command["lost"]:
                 self._repairs.lost(checked_name(name), node)
-            return self._wanted(node)
+            doors = {name: member.address for name, member in self._members.items()}
+            return self._orders.of(node, doors)
 
     def _hear(self, node: str, fragment: str, epoch: int) -> None:
-        before = self._replicas.of(fragment).get(node)
-        if self._repairs.live(fragment, node, epoch) and before is Standing.STARTING:
-            self._store.stand(fragment, node, Standing.LIVE)
-        repair = self._repairs.under_way
-        if repair is None or (repair.fragment, repair.node) != (fragment, node):
+        if fragment not in self._policies:
             return
-        if repair.step is Step.SHIP:  # It runs: all of it has arrived.
+        before = self._replicas.of(fragment).get(node)
+        # One that is back is recorded too: a restart would take it for gone.
+        waited_for = before in (Standing.STARTING, Standing.GONE)
+        if self._repairs.live(fragment, node, epoch) and waited_for:
+            self._store.stand(fragment, node, Standing.LIVE)
+        repair = self._repairs.under_way.get(fragment)
+        if repair is None or repair.node != node:
+            return
+        if repair.step is Step.SHIP:  # It runs, or holds: all of it has arrived.
             self._repairs.shipped(fragment, repair.term)
         elif repair.step is Step.CATCH_UP:
+            # A backup need not be close, and whoever was rebuilt is alone.
             others = [
                 member.epochs[fragment]
                 for name, member in self._members.items()
-                if name != node and fragment in member.epochs
-            ]
+                if isinstance(self._policies[fragment], Active)
+                and name != node and fragment in member.epochs
+            ]  # fmt: skip
             self._repairs.progress(
                 fragment, repair.term, newcomer=epoch, others=max(others, default=None)
             )
 
-    def _wanted(self, node: str) -> dict[str, Any]:
-        repair = self._repairs.under_way
-        join = {}
-        if repair is not None and repair.node == node and repair.step is Step.SHIP:
-            giver = self._members.get(repair.survivor)
-            if giver is not None:
-                join[repair.fragment] = {
-                    "givers": [giver.address],
-                    "consumers": self._replicas.expected(repair.fragment),
-                }
-        return {
-            "run": {
-                name: self._replicas.expected(name)
-                for name in self._query.fragments
-                if self._runs(name, node) and name not in join
-            },
-            "join": join,
-            "forget": [
-                name for name in self._active
-                if self._repairs.may_discard(name) and node not in self._replicas.of(name)
-            ],
-        }  # fmt: skip
-
-    def _runs(self, fragment: str, node: str) -> bool:
-        """Whether a replica of `fragment` shall run on `node`, from what it has there."""
-        standing, repair = self._replicas.of(fragment).get(node), self._repairs.under_way
-        if repair is not None and repair.fragment == fragment:
-            if repair.node == node:
-                return repair.step is Step.CATCH_UP
-            if repair.replaces == node:
-                return False
-        return standing in (Standing.STARTING, Standing.LIVE, Standing.GONE)
+    def _hole(self, command: Command) -> dict[str, int]:
+        """A replica that starts empty tells what is lost; the answer is what is on record."""
+        stream, first, last = checked_name(command["stream"]), command["first"], command["last"]
+        if not 0 <= int(first) <= int(last):
+            raise UnbrokenError(f"{stream}: a hole from {first} to {last}")
+        recorded = self._store.record_hole(Hole(stream, int(first), int(last)))
+        print(recorded.sentence, flush=True)
+        return {"first": recorded.first, "last": recorded.last}
 
     # Look, decide, record, act.
 
     def run(self) -> None:
-        """Ticks, for ever."""
+        """Tries doors and ticks, for ever."""
+        ticked_s = float("-inf")
         while True:
-            began_s = time.monotonic()
-            try:
-                self.tick(began_s)
-            except DiskError as error:
-                # Nothing is done that is not on record: it is decided again when there is room.
-                print(error, file=sys.stderr, flush=True)
-            self._publish(began_s)
-            time.sleep(max(0.0, began_s + self._timing.period_s - time.monotonic()))
+            now_s = time.monotonic()
+            refusing = self._refusing()
+            if refusing or now_s - ticked_s >= self._timing.period_s:
+                ticked_s = now_s
+                try:
+                    self.tick(now_s, refusing)
+                except DiskError as error:
+                    # Nothing is done that is not on record: it is decided again when there is room.
+                    print(error, file=sys.stderr, flush=True)
+                self._publish(now_s)
+            time.sleep(max(0.0, now_s + DOORS_S - time.monotonic()))
 
-    def tick(self, now_s: float) -> None:
-        """Looks who is there, decides, records, and acts."""
+    def _refusing(self) -> dict[str, str]:
+        """The doors that refuse connections, by node."""
         with self._lock:
             doors = {node: member.address for node, member in self._members.items()}
-        gone = [node for node, address in doors.items() if refuses(address)]
+        return {node: address for node, address in doors.items() if refuses(address)}
+
+    def tick(self, now_s: float, refusing: Mapping[str, str]) -> None:
+        """Looks who is there, decides, records, and acts."""
         with self._lock:
-            for node in gone:
+            for node, address in refusing.items():
                 # Unless it has come back meanwhile, with another door.
-                if self._members[node].address == doors[node]:
+                if self._members[node].address == address:
                     self._detector.refused(node, now_s)
             # A node that was not heard of yet may still be starting.
             patient = now_s - self._began_s < START_S_MAX
             heard = self._detector.nodes
+            # Who was replaced does not count: another is live in its place.
             placed = {
-                name: [n for n in self._replicas.of(name) if n in heard or not patient]
+                name: [
+                    node
+                    for node, standing in self._replicas.of(name).items()
+                    if standing is not Standing.LEAVING and (node in heard or not patient)
+                ]
                 for name in self._query.fragments
             }
-            self._detector.watch(placed, k={f: p.replicas - 1 for f, p in self._active.items()})
+            k = {name: max(1, policy.copies - 1) for name, policy in self._policies.items()}
+            self._detector.watch(placed, k=k)
             self._notice(now_s)
-            for intention in self._repairs.decide(now_s):
-                recorded = self._store.record(intention)
-                self._repairs.recorded(recorded)
-                print(recorded.sentence, flush=True)
+            urgent = self._decide(now_s)
             actions = self._repairs.actions
         for action in actions:
             self._act(action)
+        for node in urgent:
+            self._speakers.submit(self._ask_for_beat, node)
+
+    def _decide(self, now_s: float) -> set[str]:
+        """Decides and records; whose orders have changed."""
+        urgent = set()
+        epochs = {
+            (name, node): epoch
+            for node, member in self._members.items()
+            for name, epoch in member.epochs.items()
+        }
+        for takeover in self._writers.decide(epochs):
+            term = self._store.record_writer(takeover.fragment, takeover.node)
+            self._writers.recorded(takeover.under(term))
+            print(takeover.under(term).sentence, flush=True)
+            urgent.add(takeover.node)
+        for intention in self._repairs.decide(now_s):
+            recorded = self._store.record(intention)
+            self._repairs.recorded(recorded)
+            print(recorded.sentence, flush=True)
+            if recorded.step in (Step.SHIP, Step.CATCH_UP):
+                urgent.add(recorded.node)
+        return urgent
+
+    def _ask_for_beat(self, node: str) -> None:
+        with contextlib.suppress(UnbrokenError), Peer(self._address(node)) as peer:
+            peer.act({"do": "heed"}, timeout_s=SAY_S_MAX)
 
     def _notice(self, now_s: float) -> None:
         for decision in self._detector.tick(now_s):
@@ -260,15 +295,21 @@ class Control:
             return
         self._published_s = now_s
         with self._lock:
-            sentences = self._repairs.sentences
+            sentences = self._writers.sentences + self._repairs.sentences
             told = {}
             for name, fragment in self._query.fragments.items():
                 nodes = self._replicas.serving(name)
+                # One that is rebuilt elsewhere needs a place to be rebuilt.
+                alone = isinstance(fragment.policy, Upstream) and len(self._replicas.up) < 2
                 told[name] = {
                     "policy": fragment.policy.text,
                     "wanted": fragment.policy.copies,
                     "nodes": nodes,
-                    "survives": fragment.policy.survives(len(nodes)),
+                    "writer": self._writers.of(name)
+                    if isinstance(fragment.policy, Passive)
+                    else None,
+                    "survives": 0 if alone else fragment.policy.survives(len(nodes)),
+                    "holes": [hole.sentence for hole in self._store.holes(name)],
                     "doing": [s for s in sentences if s.startswith((f"{name}:", f"{name} "))],
                 }
         with contextlib.suppress(UnbrokenError):  # It is away: the next word tells.

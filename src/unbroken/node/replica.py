@@ -1,10 +1,13 @@
 """A replica: one running copy of a fragment, its checkpoint and its output log.
 
-    followers ─▶ buffers ─▶ gate ─▶ Spark ─▶ seal ─▶ output log ─▶ door
-                                      └─ commit, seen in its next question ─▶ ack
+    inputs ─▶ gate ─▶ Spark ─▶ seal ─▶ output log ─▶ door
+                        └─ commit, seen in its next question ─▶ ack
 
-* Bodies wait in a bounded buffer until the gate lets them through.
+* It starts from a fork of the newest checkpoint in its folder; or *held*, its query waiting for a
+  checkpoint that is still to come (`hold`); or from a *seed*, with empty state and the watermarks
+  of that point, mute until it is past what its consumers have.
 * An ack leaves only after Spark has committed the epoch and its watermarks are noted (invariant 6).
+* Output that must not be seen twice with other rows is *staged* first (see `staged`).
 * A full output log holds the gate: pushing back is never silent, the sentence says who holds it.
 """
 
@@ -13,7 +16,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,111 +25,172 @@ from unbroken.checkpoints import fork
 from unbroken.engine.plan import Plan
 from unbroken.engine.run import Run
 from unbroken.epochs import Epoch
-from unbroken.errors import (
-    CheckpointLost,
-    DefinitionError,
-    EpochGone,
-    FenceError,
-    UnbrokenError,
-)
+from unbroken.errors import CheckpointLost, DefinitionError, FenceError, UnbrokenError
 from unbroken.gate import Gate
 from unbroken.node.book import BookReader
+from unbroken.node.inputs import Inputs, Repeated, Waiting
+from unbroken.node.staged import Staged
+from unbroken.policies import Upstream
+from unbroken.policies.guarantee import holds_output
+from unbroken.policies.past import Past, Seed
 from unbroken.query import Fragment
 from unbroken.streams.flight import POLL_S
-from unbroken.streams.follow import Follower
 from unbroken.streams.log import EpochLog, drop_torn_tail
 from unbroken.streams.source_log import LOG_BYTES_MAX
 
-#: Epochs fetched ahead of Spark, per input.
-AHEAD_EPOCHS = 4
-AHEAD_BYTES_MAX = 128 << 20
 #: How long a producer on another node may take to start.
 START_S_MAX = 240.0
+#: Makes the plan for a term.
+PlanFor = Callable[[int], Plan]
 
 
 class Replica:
-    """Runs one fragment on this node."""
+    """Runs one fragment on this node.  `known` is what is known of its plan already."""
 
     def __init__(
         self,
         fragment: Fragment,
         folder: Path,
         book: BookReader,
+        known: Plan,
         *,
         name: str,
         log_bytes_max: int = LOG_BYTES_MAX,
+        mute: bool = False,
     ) -> None:
+        """`mute`: a rehearsal, of which nobody hears."""
         self.fragment = fragment
+        self._always_mute = mute
         #: As producers know it.
         self.name = name
         if fork.rebooted(folder):
             drop_torn_tail(folder / "output")
         self.log = EpochLog(folder / "output", fragment.name)
-        self._folder = folder
+        self.folder = folder
         self._book = book
         self._log_bytes_max = log_bytes_max
         self._changed = threading.Condition()
-        self._buffers: dict[str, dict[int, Epoch]] = {name: {} for name in fragment.inputs}
         self._parts: dict[tuple[int, int, int], pa.Table] = {}
         self._run: Run | None = None
         self._gate: Gate | None = None
-        self._followers: list[Follower] = []
-        self._plan: Plan | None = None
+        self._inputs: Waiting | None = None
+        self._plan = known
+        self._held: fork.Start | None = None
+        self._holds_output = not mute and holds_output(fragment.policy, known.traits.operator_class)
+        #: What is computed and not shown yet; None if all is shown at once.
+        self.staged: Staged | None = None
+        self._stage(committed=None)
+        self._seed: Seed | None = None
+        #: Of an upstream-backup fragment: what its state was made from.
+        self._past: Past | None = None
+        if isinstance(fragment.policy, Upstream):
+            self._past = Past.of(known.traits)
         self._restored = False
         #: Set with Spark's first question: its Python processes are there.
         self._asked = threading.Event()
         self._stopped = False
         self.given_up = False
         self._acked = -1
-        self._error: UnbrokenError | None = None
+        #: Whether there is nothing to do.
+        self._idle = True
         self.term = 0
-        #: The first epoch that this term works on.
-        self.first = 0
+        #: The first epoch that this term works on; None while it is held.
+        self.first: int | None = None
         self.epochs_done = 0
         self.rows_in = 0
         self.rows_out = 0
         #: What the replica does, in a sentence.
         self.sentence = "starting"
 
-    def start(self, plan: Callable[[int], Plan], *, watermarks: int) -> None:
-        """Forks the newest checkpoint and starts the Spark query; `plan` is made for a term."""
-        began = fork.start(self._folder, with_watermarks=watermarks > 1)
-        self.term = began.term
-        committed = -1 if began.epoch is None else began.epoch
-        self.first = committed + 1
-        if began.epoch is None:
+    @property
+    def with_watermarks(self) -> bool:
+        """Whether a checkpoint counts only with a note of every operator's watermark.
+
+        Spark keeps one for all; a seed must know each of them.
+        """
+        return len(self._plan.watermarks) > (0 if self._past else 1)
+
+    def _stage(self, *, committed: int | None) -> None:
+        if self._holds_output:
+            self.staged = Staged(self.folder / "staged", self.log, committed=committed)
+
+    def hold(self, plan: PlanFor) -> None:
+        """Starts the Spark query in advance, if something was shipped: it waits until `start`."""
+        self._held = fork.hold(self.folder, with_watermarks=self.with_watermarks)
+        if self._held is not None:
+            self._start_query(plan, self._held)
+            self.sentence = "held: waits to take over"
+
+    @property
+    def holding(self) -> bool:
+        """Whether a query is held; it may have failed meanwhile."""
+        return self._held is not None and self._run is not None and self._run.failure() is None
+
+    def start(self, plan: PlanFor, *, seed: Seed | None = None) -> None:
+        """Goes on from the newest checkpoint in its folder, or from a `seed` with empty state."""
+        if not self.holding:
+            self._held = self._run = None
+        if self._held is not None:
+            began = fork.fill(self._held, self.folder, with_watermarks=self.with_watermarks)
+        elif seed is not None:
+            began = fork.empty(self.folder)
+        else:
+            began = fork.start(self.folder, with_watermarks=self.with_watermarks)
+        self._seed = seed
+        committed = seed.first - 1 if seed else -1 if began.epoch is None else began.epoch
+        if began.epoch is None and seed is None:
             self._check_inputs_reach_back(began.lost)
-        elif self.log.next <= committed:
+        self._stage(committed=committed)
+        end = max(self.log.next, self.staged.next if self.staged else 0)
+        if began.epoch is not None and end <= committed and not self._always_mute:
             raise CheckpointLost(
                 f"fragment {self.fragment.name!r}: its checkpoint is at epoch {committed}, but its "
-                f"output log ends before {self.log.next}",
+                f"output log ends before {end}",
                 hint=f"restore {self.log.folder}, or start the query in a new folder",
             )
-        self.sentence = f"started as term {self.term} after epoch {committed}"
-        self._gate = Gate(self.fragment.inputs, committed=committed)
-        self._plan = plan(self.term)
+        if self._held is None:
+            self._start_query(plan, began)
         self._check_same_code(self._plan.fingerprint)
-        for name in self.fragment.inputs:
-            follower = Follower(name, committed + 1, partial(self._book.replicas, name))
-            self._followers.append(follower)
-            threading.Thread(
-                target=self._fill, args=(name, follower), daemon=True, name=f"fill-{name}"
-            ).start()
-        run = Run(
-            self.fragment.name, self._plan, self.fragment.output_mode, began, self._seal,
-            self._take_parts,
-        )  # fmt: skip
+        self._gate = gate = Gate(self.fragment.inputs, committed=committed)
+        self._inputs = self._waiting(committed + 1, gate)
+        assert self._run is not None
+        self._run.go_on_from(committed if seed or began.epoch is not None else None)
+        self.sentence = f"started as term {self.term} after epoch {committed}"
         with self._changed:
-            self._run = run
+            self.first = committed + 1
             self._changed.notify_all()
+
+    def _waiting(self, first: int, gate: Gate) -> Waiting:
+        streams = self.fragment.inputs
+        if self._always_mute:
+            return Repeated(streams, first, self._book, arrived=gate.offer)
+        return Inputs(
+            streams, first, self._book, consumer=self.name, changed=self._changed,
+            arrived=gate.offer,
+        )  # fmt: skip
+
+    def _start_query(self, plan: PlanFor, began: fork.Start) -> None:
+        self.term = began.term
+        self._plan = plan(began.term)
+        self._run = Run(
+            self.fragment.name, self._plan, self.fragment.output_mode, began, self._seal,
+            self._take_parts, with_watermarks=self.with_watermarks,
+        )  # fmt: skip
+
+    def wait_released(self, term: int) -> int | None:
+        """The question of a query that has started: its first epoch, or None for "not yet"."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopped or self.first is not None, POLL_S)
+            self._check_term(term)
+            return self.first
 
     def stop(self) -> None:
         """Ends the replica on this node; its checkpoint and its log stay as they are."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
-        for follower in self._followers:
-            follower.close()
+        if self._inputs is not None:
+            self._inputs.stop()
         if self._run is not None:
             self._run.stop()
         self.sentence = "stopped"
@@ -152,95 +215,83 @@ class Replica:
                     f"{f' ({lost})' if lost else ''}, and its input {name!r} begins at epoch "
                     f"{first}",
                     hint="its state cannot be computed again on this node: restore the folder "
-                    f"{self._folder}, or start the query in a new folder",
+                    f"{self.folder}, or start the query in a new folder",
                 )
-
-    def _fill(self, name: str, follower: Follower) -> None:
-        """Keeps the buffer of one input filled, a few epochs ahead of Spark."""
-        assert self._gate is not None
-        buffer = self._buffers[name]
-        try:
-            while not self._stopped:
-                epoch = follower.take(timeout_s=POLL_S)
-                if epoch is None:
-                    continue
-                with self._changed:
-                    self._changed.wait_for(lambda: self._stopped or self._has_room(buffer))
-                    buffer[epoch.number] = epoch
-                    self._gate.offer(name, epoch.number)
-                    self._changed.notify_all()
-        except UnbrokenError as error:
-            if isinstance(error, EpochGone):
-                error = CheckpointLost(error.what, hint=f"fragment {self.fragment.name!r} needs it")
-            with self._changed:
-                self._error = error
-                self._changed.notify_all()
-
-    @staticmethod
-    def _has_room(buffer: dict[int, Epoch]) -> bool:
-        waiting = sum(epoch.header.bytes for epoch in buffer.values())
-        return not buffer or (len(buffer) < AHEAD_EPOCHS and waiting < AHEAD_BYTES_MAX)
 
     def ask(self, stream: str, after: int, term: int, *, rows: bool) -> pa.Table | None:
         """Spark's question: what comes after `after` on `stream`?  None is "not yet"."""
         self._check_term(term)
         assert self._gate is not None
+        assert self._inputs is not None
         self._asked.set()
         if after == self._gate.released:
             self._committed(after)
         with self._changed:
             number = self._changed.wait_for(lambda: self._next(after), POLL_S)
-            if self._error is not None:
-                raise self._error
-            if not number:
-                return None
-            epoch = self._buffers[stream][int(number) - 1]
+            if self._failed_by_itself is not None:
+                raise self._failed_by_itself
+        if not number:
+            return None
+        epoch = self._inputs.epoch(stream, int(number) - 1)
         return epoch.stamped() if rows else epoch.stamped().slice(0, 0)
 
     def _next(self, after: int) -> int | None:
         """The next epoch's number plus one (0 must be true), if it may be released."""
         assert self._gate is not None
-        if self._error is not None:
+        if self._failed_by_itself is not None:
             return 1
         if self.log.bytes >= self._log_bytes_max:
             self.sentence = f"waiting: the output log holds {self.log.bytes:,} bytes, its limit"
             return None
+        if self.staged and self.staged.bytes >= self._log_bytes_max:
+            self.sentence = "waiting: no standby has confirmed the output, and no more can be kept"
+            return None
         number = self._gate.asked(after=after)
         if number is None:
+            if not self._idle:
+                self._idle = True
+                self._changed.notify_all()
             self.sentence = f"waiting for epoch {after + 1} of {', '.join(self._gate.missing)}"
             return None
-        self.sentence = f"working on epoch {number}"
+        self._idle = False
+        mute = " (mute)" if self._mute(number) else ""
+        self.sentence = f"working on epoch {number}{mute}"
         return number + 1
 
     def _committed(self, epoch: int) -> None:
         """Batch `epoch` is in Spark's commit log: only now may anything be promised."""
         assert self._gate is not None
-        run = self._run_started()
+        assert self._inputs is not None
+        assert self._run is not None
         if not self._restored:
-            run.restore_watermarks()
+            self._restore(self._run, epoch)
             self._restored = True
         if epoch == self._gate.committed:
             return  # Asked again after "not yet", or the other input's turn.
-        run.save_watermarks(epoch)
+        self._run.save_watermarks(epoch)
+        if self._past is not None:
+            self._past.done(epoch, self._run.marks())
         with self._changed:
             self._gate.asked(after=epoch)
-            for buffer in self._buffers.values():
-                buffer.pop(epoch, None)
+            self._inputs.done(epoch)
             self._changed.notify_all()
         if self.epochs_done == 1:
-            fork.forget_before(self._folder, self.term)
+            fork.forget_before(self.folder, self.term)
 
-    def _run_started(self) -> Run:
-        with self._changed:
-            assert self._changed.wait_for(lambda: self._run is not None, 60)
-        assert self._run is not None
-        return self._run
+    def _restore(self, run: Run, epoch: int) -> None:
+        """Puts watermarks back before the first epoch of this term."""
+        if self._seed is None:
+            run.restore_watermarks()
+        elif self._seed.marks is not None:
+            run.put_marks(self._seed.marks)
+        if self._past is not None:
+            self._past.began(epoch, run.marks())
 
     def slice(self, stream: str, number: int, index: int, count: int, term: int) -> pa.Table:
         """One of `count` equal slices of a released epoch, for an executor."""
         self._check_term(term)
-        with self._changed:
-            table = self._buffers[stream][number].table
+        assert self._inputs is not None
+        table = self._inputs.epoch(stream, number).table
         first, after = (table.num_rows * i // count for i in (index, index + 1))
         return table.slice(first, after - first)
 
@@ -258,31 +309,39 @@ class Replica:
             return taken
 
     def _check_term(self, term: int) -> None:
-        if term != self.term:
+        if term != self.term or self._stopped:
             raise FenceError(
                 f"{self.fragment.name!r}: a query of term {term} asks, but {self.term} runs",
                 hint="an orphan of an earlier process; it should end",
             )
 
+    def _mute(self, number: int) -> bool:
+        """Whether consumers have this epoch already, and only the state of it is made again."""
+        return self._always_mute or (self._seed is not None and number < self._seed.speak)
+
     def _seal(self, number: int, rows: pa.Table, digest: str) -> None:
-        assert self._plan is not None
         assert self._gate is not None
+        assert self._inputs is not None
         if number != self._gate.released:
             raise UnbrokenError(f"Spark made epoch {number}, released was {self._gate.released}")
-        with self._changed:
-            inputs = [self._buffers[name][number] for name in self.fragment.inputs]
+        inputs = [self._inputs.epoch(name, number) for name in self.fragment.inputs]
+        self.epochs_done += 1
+        self.rows_in += sum(e.rows for e in inputs)
+        if self._mute(number):
+            return
         epoch = Epoch.of(
             self.fragment.name, number, rows, digest=digest, event_time=self._plan.event_time,
             term=self.term, fingerprint=self._plan.fingerprint,
             sealed_us=min(e.header.sealed_us for e in inputs),
         )  # fmt: skip
-        self.log.append(epoch)
-        self.epochs_done += 1
-        self.rows_in += sum(e.rows for e in inputs)
+        (self.staged or self.log).append(epoch)
         self.rows_out += epoch.rows
 
-    def acks(self) -> list[tuple[str, dict[str, Any]]]:
-        """What to tell the producers, if there is news: (stream, ack)."""
+    def acks(self, owed: int) -> list[tuple[str, dict[str, Any]]]:
+        """What to tell the producers, if there is news: (stream, ack).
+
+        `owed` is the first epoch of the output that a consumer may still ask for.
+        """
         if self._gate is None or self._gate.committed <= self._acked:
             return []
         self._acked = self._gate.committed
@@ -290,12 +349,31 @@ class Replica:
             "do": "ack", "consumer": self.name, "term": self.term,
             "processed": self._acked, "need": self._acked + 1,
         }  # fmt: skip
+        if self._past is not None:
+            seed = self._past.seed(min(owed, self._acked + 1))
+            # Not known: what was said before stays in force.
+            ack |= {"need": seed.first, "seed": seed.to_dict()} if seed else {"need": 0}
         return [(name, ack) for name in self.fragment.inputs]
+
+    def wait_shippable(self, after: int, wait_s: float) -> int | None:
+        """The newest commit, if it should be shipped now to whoever holds `after`; None: not yet.
+
+        It should as soon as there is nothing else to do, and in any case when `wait_s` is over.
+        """
+        if self.staged is not None:
+            self.staged.show(after)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._stopped or (self._idle and self.committed > after),
+                min(wait_s, POLL_S),
+            )
+            due = self._idle or wait_s <= POLL_S
+            return self.committed if due and not self._stopped else None
 
     @property
     def asking(self) -> bool:
-        """Whether Spark has asked for an epoch: the replica works."""
-        return self._asked.is_set()
+        """Whether Spark has asked for an epoch: the replica works, and is past what was said."""
+        return self._asked.is_set() and not self._mute(self.committed + 1)
 
     def wait_asked(self, timeout_s: float) -> None:
         """Waits for Spark's first question, or until it is clear that none will come."""
@@ -316,17 +394,26 @@ class Replica:
         return str(failure) if failure else ""
 
     @property
-    def stumbled(self) -> bool:
-        """Whether it stopped for a reason that a new start may mend."""
-        return self._error is None and self._run is not None and self._run.stumbled
+    def stumbled(self) -> str:
+        """Why it stopped, if a new start may mend that; else ""."""
+        return self._run.stumbled if self._run and self._failed_by_itself is None else ""
+
+    @property
+    def lost(self) -> bool:
+        """Whether it cannot go on from what it has: its inputs are gone."""
+        return isinstance(self._failed_by_itself, CheckpointLost)
+
+    @property
+    def _failed_by_itself(self) -> UnbrokenError | None:
+        return self._inputs.error if self._inputs else None
 
     def give_up(self) -> None:
         """It has stumbled too often: that is a failure."""
         self.given_up = True
 
     def _failure(self) -> UnbrokenError | None:
-        if self._error is not None or self._run is None:
-            return self._error
+        if self._failed_by_itself is not None or self._run is None:
+            return self._failed_by_itself
         failure = self._run.failure()
         if failure is not None and self._run.stumbled and not self.given_up:
             return None  # It is about to be started again.
@@ -342,8 +429,9 @@ class Replica:
             "epochs": self.epochs_done,
             "rows_in": self.rows_in,
             "rows_out": self.rows_out,
-            "fingerprint": self._plan.fingerprint if self._plan else "",
+            "held_back": max(0, self.staged.next - self.log.next) if self.staged else 0,
+            "fingerprint": self._plan.fingerprint,
             "sentence": f"failed: {failure.what}" if failure else self.sentence,
             "failed": str(failure) if failure else "",
-            "refused": [text for follower in self._followers for text in follower.refused],
+            "refused": self._inputs.refused if self._inputs else [],
         }

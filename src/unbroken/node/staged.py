@@ -1,0 +1,83 @@
+"""Output that is held back: computed, but shown only when the standby has it too.
+
+    seal ─▶ staged 56 57 58 ─ the standby holds 57, with its layers ─▶ log 56 57 ─▶ consumers
+
+A fragment that computes something else each time (`rand`, the current time) must not be seen twice
+with different rows (scenario 6).  So an epoch is shown only when whoever may have to take over has
+it, together with the state that belongs to it.  What was not shown may be computed again, because
+nobody saw it.
+
+Without a standby nothing is shown: computing goes on until the log's limit.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unbroken.epochs import Epoch
+from unbroken.streams.copy_log import extend_log
+from unbroken.streams.flight import Peer
+from unbroken.streams.log import EpochLog
+
+#: After a fragment's name: what is not shown yet, for its standby.
+STAGED = "~staged"
+
+
+class Staged:
+    """The output of one replica that is not shown yet, in front of its `log`.
+
+    >>> import tempfile, pyarrow as pa
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> log = EpochLog(folder / "output", "ids")
+    >>> staged = Staged(folder / "staged", log, committed=-1)
+    >>> for number in (0, 1):
+    ...     staged.append(Epoch.of("ids", number, pa.table({"n": [number]})))
+    >>> log.next, staged.show(0), log.next
+    (0, None, 1)
+    """
+
+    def __init__(self, folder: Path, log: EpochLog, *, committed: int | None) -> None:
+        """`committed`: what is newer than that will be computed again, with other rows.
+
+        None: nothing is computed here, it is taken from the writer.
+        """
+        self._shown = log
+        for path in sorted(folder.glob("*.arrow"), reverse=True):
+            if committed is not None and int(path.name.split(".", 1)[0]) > committed:
+                path.unlink()  # The newest first: a crash in between leaves no hole.
+        self.log = EpochLog(folder, log.stream + STAGED)
+        if committed is not None and self.log.first == self.log.next:
+            self.log.start_at(committed + 1)
+
+    @property
+    def next(self) -> int:
+        """The number that the next epoch will have."""
+        return self.log.next
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes of rows wait to be shown."""
+        return self.log.bytes
+
+    def append(self, epoch: Epoch) -> None:
+        """Keeps an epoch until it may be shown."""
+        self.log.append(epoch.with_header(stream=self.log.stream))
+
+    def show(self, epoch: int) -> None:
+        """Shows everything up to `epoch`: the standby has it."""
+        for number in range(self._shown.next, min(epoch + 1, self.log.next)):
+            shown = self.log.read(number).with_header(stream=self._shown.stream)
+            if self._shown.first == self._shown.next:
+                self._shown.start_at(number)
+            self._shown.append(shown)
+        self.log.trim(self._shown.next)
+
+    def take(self, peer: Peer, epoch: int) -> None:
+        """Takes what the writer at `peer` has not shown yet, up to `epoch`, and what it has shown.
+
+        In this order: what it shows in between is in its log then.
+        """
+        extend_log(peer, self.log, last=epoch)
+        extent = peer.act({"do": "extent", "stream": self._shown.stream})
+        if extent["next"] > max(extent["first"], self._shown.next):
+            extend_log(peer, self._shown, last=extent["next"] - 1)

@@ -1,0 +1,249 @@
+"""A standby: holds what a fragment's writer ships, ready to go on in its place.
+
+    writer ─ new layers, output ─▶ shipped/12, output log ─ ack: "need s + 1" ─▶ producers
+                                        ▼ take-over: linked, released
+             Spark query, started and held ─▶ speaks from s + 1
+
+* It asks the writer, which answers when there is news and nothing else to do, at the latest when
+  the interval is over.  What was taken is confirmed to the producers under the standby's own name:
+  they keep what it would have to compute again (invariant 3).
+* Its copy of the output log is served like the writer's.  So consumers are connected to it before
+  anything happens, and after a take-over they simply hear more of it.
+* The query waits in its session before it reads a checkpoint: taking over is linking some files and
+  letting go.
+* A first batch takes ten times as long as a tenth: code is generated and compiled, Python processes
+  are started.  So there is a *rehearsal*: the query goes on from a fork of what was shipped, with
+  one epoch again and again, and nobody hears what it says.  Not at once: whoever has just taken
+  over needs the processors more.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from unbroken.checkpoints import fork
+from unbroken.checkpoints.known import Known
+from unbroken.checkpoints.manifest import checksum
+from unbroken.checkpoints.take import take
+from unbroken.errors import UnbrokenError, Unreachable
+from unbroken.node.book import BookReader
+from unbroken.node.replica import PlanFor, Replica
+from unbroken.streams.copy_log import extend_log
+from unbroken.streams.flight import POLL_S, Peer
+
+#: Between two attempts at a writer that does not answer, or whose shipment cannot be taken.
+RETRY_S = 0.2
+TROUBLE_S = 1.0
+#: How much of the stream is rehearsed, and for how long at most: it may be a quiet one.
+REHEARSE_EPOCHS = 20
+REHEARSE_S_MAX = 60.0
+SETTLE_S = 5.0
+SETTLE_S_MAX = 120.0
+LOOK_S = 0.05
+
+
+class Standby:
+    """Keeps up with the writer at `giver` until it is asked to take over, or to stop."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        plan: PlanFor,
+        *,
+        rehearsal: Callable[[], Replica],
+        book: BookReader,
+        giver: str,
+        interval_s: float,
+    ) -> None:
+        self.replica = replica
+        self._plan = plan
+        self._rehearsal = rehearsal
+        self._preparing: threading.Thread | None = None
+        self._rehearsed = False
+        self._book = book
+        #: The writer's door; "" while nobody writes.
+        self.giver = giver
+        self._interval_s = interval_s
+        self._peer: Peer | None = None
+        self._stop = threading.Event()
+        #: Held while a shipment is being taken, or the replica is changed.
+        self._busy = threading.Lock()
+        self._known = Known(checksum)
+        self._shipped_s = float("-inf")
+        self._acked = -1
+        #: What producers may have trimmed already on this replica's word, if it once wrote.
+        self._floor: int | None = None
+        #: Whether it could take over: it has all that was shipped, if anything was.
+        self.ready = False
+        #: The newest epoch that it holds.
+        self.epoch = -1
+        self.shipments = 0
+        self.bytes = 0
+        #: Why it does not keep up, in a sentence; empty while it does.
+        self.trouble = ""
+
+    def begin(self) -> None:
+        """Starts the query that is held, and keeps up from now on."""
+        name = f"hold-{self.replica.name}"
+        threading.Thread(target=self._keep, daemon=True, name=name).start()
+
+    def _keep(self) -> None:
+        while not self._stop.is_set():
+            giver = self.giver
+            self._hold()
+            try:
+                if giver:
+                    with Peer(giver) as self._peer:
+                        while giver == self.giver and not self._stop.is_set():
+                            self._hold()
+                            self._follow(self._peer)
+            except Unreachable:
+                pass  # Control will say who writes now.
+            except UnbrokenError as error:
+                self._in_trouble(str(error))
+            self._stop.wait(TROUBLE_S if self.trouble else RETRY_S)
+
+    def _hold(self) -> None:
+        """Sees to it that a query is held; again if it has failed: a busy machine is enough."""
+        if self.epoch < 0 or self.replica.holding:
+            return
+        if self._preparing is None or not self._preparing.is_alive():
+            name = f"prepare-{self.replica.name}"
+            self._preparing = threading.Thread(target=self._prepare, daemon=True, name=name)
+            self._preparing.start()
+
+    def _prepare(self) -> None:
+        try:
+            if not self._rehearsed:
+                self._wait_settled()
+                self._rehearse()
+            with self._busy:
+                if not self._stop.is_set():
+                    self.replica.hold(self._plan)
+        except UnbrokenError as error:
+            print(f"{self.replica.name} is not held: {error}", file=sys.stderr, flush=True)
+            self._stop.wait(TROUBLE_S)
+
+    def _wait_settled(self) -> None:
+        """Others need the processors more: whoever has just taken over, or is starting."""
+        deadline_s = time.monotonic() + SETTLE_S_MAX
+        self._stop.wait(SETTLE_S)
+        while os.getloadavg()[0] > 2 * (os.cpu_count() or 1) and time.monotonic() < deadline_s:
+            if self._stop.wait(1.0):
+                return
+
+    def _rehearse(self) -> None:
+        """Lets the query go on for a few epochs, to be ready for the real one."""
+        if self._stop.is_set():
+            return
+        began_s = time.monotonic()
+        rehearsal = self._rehearsal()
+        try:
+            while rehearsal.epochs_done < REHEARSE_EPOCHS and not rehearsal.failed:
+                if self._stop.wait(LOOK_S) or time.monotonic() - began_s > REHEARSE_S_MAX:
+                    break
+        finally:
+            rehearsal.stop()
+        self._rehearsed = True
+        took_s = time.monotonic() - began_s
+        print(
+            f"{self.replica.name} has rehearsed {rehearsal.epochs_done} epochs in {took_s:.1f} s "
+            f"{rehearsal.failed}",
+            flush=True,
+        )
+
+    def _follow(self, peer: Peer) -> None:
+        """Waits for news, and takes it."""
+        wait_s = max(0.0, self._shipped_s + self._interval_s - time.monotonic())
+        question = {"do": "shippable", "fragment": self.replica.fragment.name, "after": self.epoch}
+        newest = peer.act({**question, "wait_s": wait_s}, timeout_s=2 * POLL_S)
+        if newest is None:
+            return
+        if newest > self.epoch:
+            with self._busy:
+                if not self._stop.is_set():
+                    self._take(peer)
+        self.trouble = ""
+        # Without anything taken: it has nothing yet, and needs no more than that.
+        self.ready = self.epoch + 1 >= self._trimmed() and (self.epoch >= 0 or newest < 0)
+        self._shipped_s = time.monotonic()
+
+    def _take(self, peer: Peer) -> None:
+        replica = self.replica
+
+        def copy_output(epoch: int) -> None:
+            if replica.staged is None:
+                extend_log(peer, replica.log, last=epoch)
+            else:
+                replica.staged.take(peer, epoch)
+
+        shipped = take(
+            peer, replica.fragment.name, replica.folder, with_watermarks=replica.with_watermarks,
+            before_seen=copy_output, known=self._known, taker=replica.name,
+        )  # fmt: skip
+        if replica.staged is not None:
+            replica.staged.show(shipped.epoch)
+        # What this node once made itself is superseded.
+        fork.forget_terms(self.replica.folder, below=self.replica.term)
+        self.epoch = shipped.epoch
+        self.shipments += 1
+        self.bytes += shipped.bytes_fetched
+
+    def _trimmed(self) -> int:
+        """The first epoch that producers keep for this replica.
+
+        A former writer has told them that it needs nothing up to its own last epoch; it can take
+        over again only when what it holds has got as far.
+        """
+        if self._floor is None:
+            self._floor = max(
+                (
+                    int(told["need"] or 0)
+                    for stream in self.replica.fragment.inputs
+                    for told in self._book.ask_all(
+                        stream, {"do": "seed", "consumer": self.replica.name}
+                    )
+                ),
+                default=0,
+            )
+        return self._floor
+
+    def _in_trouble(self, why: str) -> None:
+        if why != self.trouble:
+            print(f"{self.replica.name} cannot be kept ready: {why}", file=sys.stderr, flush=True)
+        self.trouble = why
+
+    def acks(self) -> list[tuple[str, dict[str, Any]]]:
+        """What to tell the producers, if there is news: they keep what is not held here."""
+        epoch = self.epoch
+        if epoch <= self._acked:
+            return []
+        self._acked = epoch
+        ack = {
+            "do": "ack", "consumer": self.replica.name, "term": self.replica.term,
+            "processed": epoch, "need": epoch + 1,
+        }  # fmt: skip
+        return [(name, ack) for name in self.replica.fragment.inputs]
+
+    def end(self) -> None:
+        """Takes no more shipments; one that is under way is broken off."""
+        self._stop.set()
+        if self._peer is not None:
+            self._peer.close()
+        if self._preparing is not None:
+            self._preparing.join()
+        with self._busy:
+            pass
+
+    def status(self) -> dict[str, Any]:
+        """What `unbroken status` shows of it."""
+        return {
+            "epoch": self.epoch, "from": self.giver, "shipments": self.shipments,
+            "bytes": self.bytes, "ready": self.ready, "held": self.replica.holding,
+            "trouble": self.trouble,
+        }  # fmt: skip

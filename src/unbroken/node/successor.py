@@ -1,0 +1,121 @@
+"""Where a replica begins that nobody shipped anything to: after a seed, or after a hole.
+
+    upstream   producers ─ the seed that the last ack carried ─▶ empty state at f, mute until D
+    gap        consumers ─ where each of them is ─▶ the hole ─ recorded once ─▶ delivered
+
+* A seed is as good as the producers' logs: each kept what its newest ack asked for, so the highest
+  f that any of them knows is the one that all can still serve (scenario 3).
+* A hole begins after the newest epoch that any consumer has, or two of them would differ for ever
+  (scenario 13); its end is the newest epoch that is complete on all inputs.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from unbroken.engine.plan import Plan
+from unbroken.epochs import Epoch, Header
+from unbroken.errors import CheckpointLost, Unreachable
+from unbroken.node.book import FRESH_S, BookReader
+from unbroken.node.replica import START_S_MAX, Replica
+from unbroken.policies import Upstream
+from unbroken.policies.past import Seed
+from unbroken.streams.flight import Peer
+from unbroken.streams.serve import Served
+
+#: How long to wait for the consumers to say where they are: they look into the book that often.
+ASK_S_MIN = 3 * FRESH_S
+ASK_S_MAX = 10.0
+LOOK_S = 0.05
+
+
+def begin(
+    replica: Replica, served: Served, gone: str, book: BookReader, control: Peer, plan: Plan
+) -> Seed:
+    """Prepares the log of a replica that takes the place of `gone`, and says where it begins."""
+    if isinstance(replica.fragment.policy, Upstream):
+        seed = _seed(replica, gone, book)
+        served.begin(seed.speak)
+        return seed
+    return _after_hole(replica, served, book, control, plan)
+
+
+def _seed(replica: Replica, gone: str, book: BookReader) -> Seed:
+    """The newest seed that producers were given by the replica that is gone."""
+    seeds = []
+    for stream in replica.fragment.inputs:
+        for told in book.ask_all(stream, {"do": "seed", "consumer": gone}):
+            if told["seed"] is not None:
+                seeds.append(Seed.of(told["seed"]))
+    seed = max(seeds, key=lambda each: each.first, default=Seed(0, 0, None))
+    for stream in replica.fragment.inputs:
+        first = book.wait_for(stream, START_S_MAX)["first"]
+        if first > seed.first:
+            raise CheckpointLost(
+                f"fragment {replica.fragment.name!r} cannot be rebuilt: it needs {stream!r} from "
+                f"epoch {seed.first}, which begins at {first}",
+                hint="start the query in a new folder",
+            )
+    return seed
+
+
+def _after_hole(
+    replica: Replica, served: Served, book: BookReader, control: Peer, plan: Plan
+) -> Seed:
+    """Records the hole, puts it into the log, and goes on behind it."""
+    stream = replica.fragment.name
+    first = _consumers_have(served, _newest_complete(replica, book))
+    # Without state nothing is lost but what was missed; with it, at least one epoch is given up:
+    # consumers must hear that what follows begins from nothing.
+    least = first if plan.traits.stateful else first - 1
+    last = max(least, _newest_complete(replica, book) - 1)
+    if last >= first:
+        hole = {"do": "hole", "stream": stream, "first": first, "last": last}
+        recorded: dict[str, Any] = control.act(hole, timeout_s=5.0)
+        first, last = int(recorded["first"]), int(recorded["last"])
+    hole_epochs = [
+        Epoch.gap(
+            stream,
+            number,
+            plan.schema,
+            lost=_rows_in(replica, book, number),
+            fingerprint=plan.fingerprint,
+            sealed_us=time.time_ns() // 1000,
+        )
+        for number in range(first, last + 1)
+    ]
+    served.begin(first, hole_epochs)
+    return Seed(last + 1, last + 1, None)
+
+
+def _consumers_have(served: Served, newest: int) -> int:
+    """One more than the newest epoch that any consumer has."""
+    began_s = time.monotonic()
+    while True:
+        waited_s = time.monotonic() - began_s
+        first = served.hole(at_most=newest + 1)
+        if first is not None and waited_s > ASK_S_MIN:
+            return first
+        if waited_s > ASK_S_MAX:
+            raise Unreachable(
+                f"{', '.join(served.unheard)} did not say how far they are",
+                hint="asked again until they do, or are replaced",
+            )
+        time.sleep(LOOK_S)
+
+
+def _newest_complete(replica: Replica, book: BookReader) -> int:
+    ends = [book.wait_for(stream, START_S_MAX)["next"] for stream in replica.fragment.inputs]
+    return min(ends) - 1
+
+
+def _rows_in(replica: Replica, book: BookReader, number: int) -> int:
+    """The rows that the inputs had in an epoch; one that has not come yet is waited for."""
+    rows = 0
+    for stream in replica.fragment.inputs:
+        # Each question has a deadline; the wait has none: a quiet stream is no fault.
+        while book.ask(stream, {"do": "extent"})["next"] <= number:
+            time.sleep(LOOK_S)
+        rows += Header.from_json(book.ask(stream, {"do": "headers", "from": number})[0]).rows
+    return rows
