@@ -13,7 +13,14 @@ import unbroken
 ROOT = Path(unbroken.__file__).parent
 MODULES = sorted(str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py"))
 PURE = [
-    *("gate.py", "query.py", "streams/merge.py", "streams/needs.py", "streams/clock.py"),
+    *(
+        "gate.py",
+        "query.py",
+        "streams/merge.py",
+        "streams/needs.py",
+        "streams/clock.py",
+        "streams/hole.py",
+    ),
     *(module for module in MODULES if module.startswith("policies/")),
     *(module for module in MODULES if module.startswith("control/") and "store" not in module),
 ]

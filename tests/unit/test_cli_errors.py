@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -10,10 +11,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
 from unbroken.cli import folder as folders
 from unbroken.cli.folder import RunFolder
@@ -264,6 +267,18 @@ def test_a_reading_has_the_documented_keys():
     assert "node-1 pages 2" in line(reading)
     assert "pages has 1 of 2 copies" in line(reading)
     assert render(reading)
+
+
+def test_lost_epochs_are_seen_at_their_sink():
+    sink = SimpleNamespace(stream="pages", rows=4, lost=7, folder="out")
+    meter = Meter("shop")
+    meter.sinks = [SimpleNamespace(sink=sink, next=9, delay_s=None)]  # type: ignore[list-item]
+    reading = meter.read(STATUS, "running", 1.0)
+    assert set(reading["sinks"]["pages"]) == {"epoch", "rows", "lost", "delay_s", "folder"}
+    assert "sink pages 8, 7 epochs lost" in line(reading)
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(render(reading))
+    assert "out, 7 epochs lost" in console.export_text()
 
 
 def test_a_node_that_starts_spark_is_not_called_silent():

@@ -180,6 +180,6 @@ def test_explain_adds_up_what_producers_keep_from_the_end_of_the_chain():
     up = ub.Upstream()
     made = protected(left=up, middle=up, right=ub.Passive("5s"), last=up)
     assert {name: each["keeps_epochs"] for name, each in made.items()} == {
-        "left": 46, "middle": 31, "right": 6, "last": 16,
+        "left": 67, "middle": 50, "right": 6, "last": 33,
     }  # fmt: skip
     assert made["left"]["plain"] == "convergent"

@@ -50,7 +50,8 @@ def test_an_epoch_is_one_parquet_file_with_its_header(tmp_path: Path):
     assert Header.from_json(table.schema.metadata[HEADER_KEY]).fingerprint == "f1"
     note = json.loads((tmp_path / "out" / NOTE).read_bytes())
     assert note == {
-        "query": "intrusion", "stream": "alerts", "next": 1, "rows": 3, "fingerprint": "f1",
+        "query": "intrusion", "stream": "alerts", "next": 1, "rows": 3, "lost": 0,
+        "fingerprint": "f1",
     }  # fmt: skip
 
 
@@ -182,6 +183,7 @@ class Stream:
         self.acked = -1
         self.first = 0
         self.consumers: list[str | None] = []
+        self.positions: list[int] = []
         self.fail: list[Exception] = []
         self._news = threading.Condition()
 
@@ -190,8 +192,11 @@ class Stream:
             self.epochs |= {e.number: e for e in epochs}
             self._news.notify_all()
 
-    def follow(self, stream: str, start: int, *, consumer: str | None = None) -> Iterator[Epoch]:
+    def follow(
+        self, stream: str, start: int, *, consumer: str | None = None, has: int = 0
+    ) -> Iterator[Epoch]:
         self.consumers.append(consumer)
+        self.positions.append(max(start, has))
         if self.fail:
             raise self.fail.pop()
         return self._follow(start)
@@ -302,3 +307,36 @@ def test_a_real_process_killed_again_and_again_leaves_every_epoch_once(tmp_path:
         assert again.rows == 2 * again.next
     values = [pq.read_table(again.path(n)).column("n").to_pylist() for n in range(again.next)]
     assert values == [[n, n + 1] for n in range(again.next)]
+
+
+def test_a_lost_epoch_is_a_file_that_says_so(tmp_path: Path):
+    """Invariant 2: a gap is delivered as such, number by number."""
+    written = sink(tmp_path)
+    schema = epoch(0).table.schema
+    written.write(epoch(0, rows=2))
+    assert written.write(Epoch.gap("alerts", 1, schema, lost=12))
+    assert written.write(Epoch.gap("alerts", 2, schema, lost=3))
+    written.write(epoch(3, rows=0))
+    kinds = [
+        Header.from_json(pq.read_schema(written.path(n)).metadata[HEADER_KEY]).kind
+        for n in range(4)
+    ]
+    assert kinds == ["stable", "gap", "gap", "stable"]
+    assert pq.read_table(tmp_path).num_rows == 2, "readers of the directory meet one schema"
+    assert (written.rows, written.lost) == (2, 2)
+    assert json.loads((tmp_path / NOTE).read_bytes())["lost"] == 2
+    assert (sink(tmp_path).rows, sink(tmp_path).lost) == (2, 2)
+    (tmp_path / NOTE).unlink()
+    assert (sink(tmp_path).rows, sink(tmp_path).lost) == (2, 2), "the note is only a cache"
+    with pytest.raises(DivergenceError, match="has rows that are lost there, and other content"):
+        written.write(epoch(1, rows=0))
+
+
+def test_a_sink_that_compares_its_newest_epoch_says_that_it_has_it(tmp_path: Path):
+    """Or a hole would begin at an epoch that is in the directory already."""
+    sink(tmp_path).write(epoch(0))
+    stream = Stream(epoch(0), epoch(1))
+    thread = started(stream, tmp_path)
+    assert thread.wait(2, WAIT_S)
+    assert stream.positions[:2] == [1, 1]
+    thread.stop()

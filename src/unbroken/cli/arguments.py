@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+from unbroken.errors import DefinitionError
 
 PORT = 4715
 AT = f"grpc://127.0.0.1:{PORT}"
@@ -69,3 +71,26 @@ def positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
+
+
+def paths(
+    given: Sequence[tuple[str, Path]], known: Sequence[str], query: str, kind: str
+) -> dict[str, Path]:
+    """The paths that were given for the sources or sinks of a query, each to one that it has.
+
+    >>> paths([("clicks", Path("a.csv"))], ["clicks"], "shop", "source")
+    {'clicks': PosixPath('a.csv')}
+    """
+    found: dict[str, Path] = {}
+    for name, path in given:
+        if name not in known:
+            raise DefinitionError(
+                f"query {query!r} has no {kind} {name!r}",
+                hint=f"its {kind}s are: {', '.join(known)}",
+            )
+        if name in found:
+            raise DefinitionError(f"two paths for the {kind} {name!r}", hint="give one")
+        if path.absolute() in {p.absolute() for p in found.values()} and kind == "sink":
+            raise DefinitionError(f"two sinks in {path}", hint="give each a directory of its own")
+        found[name] = path
+    return found

@@ -29,7 +29,7 @@ from unbroken.client.slices import micros
 from unbroken.demo import queries
 from unbroken.demo.check_intrusion import Intrusion
 from unbroken.demo.check_wordcount import WordCount
-from unbroken.epochs import Epoch
+from unbroken.epochs import GAP, Epoch
 from unbroken.errors import UnbrokenError, Unreachable
 from unbroken.local import LocalCluster
 
@@ -99,11 +99,13 @@ def run(given: argparse.Namespace) -> int:
             cluster.start()
             kill_at_s = None if given.no_kill or given.nodes < 2 else given.seconds / 2
             results = _feed(cluster, trace, check, view, kill_at_s)
-    verdict = {**check.verdict(), **results.silence()}
+    verdict = {**check.verdict(), **results.silence(), "lost": results.lost}
     if given.json:
         print(json.dumps({"state": "verdict", **verdict}), flush=True)
     view.console.print(_table(verdict["rows"]))
     view.say(verdict["words"])
+    if verdict["lost"]:
+        view.say(f"epochs of {check.result} that are lost: {verdict['lost']}")
     if verdict["killed"]:
         view.say(
             f"{verdict['killed']} was killed: the longest silence after it was "
@@ -184,6 +186,7 @@ class _Results(threading.Thread):
         self._error: UnbrokenError | None = None
         self.began_s = time.monotonic()
         self.next = 0
+        self.lost = 0
         self.killed, self.killed_s = "", float("inf")
         self._came_s: list[float] = []
 
@@ -194,6 +197,7 @@ class _Results(threading.Thread):
                 for epoch in self._cluster.follow(self._check.result, self.next):
                     self._came_s.append(time.monotonic())
                     self._check.take(epoch, self._came_s[-1] - self.began_s)
+                    self.lost += epoch.kind == GAP
                     self.next = epoch.number + 1
             except Unreachable:
                 time.sleep(RETRY_S)

@@ -19,6 +19,7 @@ from unbroken.errors import UnbrokenError
 from unbroken.policies.guarantee import Guarantee, Recovery, along, guarantee, warnings
 from unbroken.policies.reach import epochs_kept, keeps
 from unbroken.query import Fragment, Query, Source
+from unbroken.streams.needs import UNDECLARED_EPOCHS
 
 if TYPE_CHECKING:
     from unbroken.engine.plan import Plan
@@ -98,6 +99,7 @@ def protect(query: Query, plans: Mapping[str, Plan]) -> dict[str, dict[str, Any]
     kept: dict[str, int | None] = {}
     for fragment in reversed(fragments):  # What consumers may ask for must be known first.
         consumers = [kept[name] for name in query.consumers(fragment.name)]
+        consumers += [UNDECLARED_EPOCHS] if fragment.name in query.sinks else []
         traits = plans[fragment.name].traits
         kept[fragment.name] = epochs_kept(fragment.policy, traits, query.epoch_s, consumers)
     made = {}
@@ -108,7 +110,6 @@ def protect(query: Query, plans: Mapping[str, Plan]) -> dict[str, dict[str, Any]
             "class": traits.operator_class.value, "decided_by": str(traits.decided_by),
             "unbounded": [str(each) for each in traits.unbounded],
             "declared": list(traits.declared), "policy": policy.text, "copies": policy.copies,
-            "runs": policy.runs,
             "needs": policy.needs, "merging": seen[fragment.name].merging.value,
             "plain": seen[fragment.name].plain.value,
             "keeps": keeps(policy, traits, epochs), "keeps_epochs": epochs,
@@ -150,7 +151,6 @@ def _protection(fragment: dict[str, Any]) -> list[str]:
         f"  class     {fragment['class']}: {fragment['decided_by']}",
         *(f"  declared  {text}" for text in fragment["declared"]),
         f"  policy    {fragment['policy']}: {fragment['needs']}",
-        *([] if fragment["runs"] else ["            can be explained, but not run yet"]),
         f"  recovery  {ours.value}: {ours.meaning}",
         f"  plain     {plain.value}, for consumers that do not drop epochs they have: "
         f"{plain.meaning}",

@@ -1,10 +1,16 @@
-"""`unbroken follow`: the epochs of a stream as they come."""
+"""`unbroken follow`: the epochs of a stream as they come.
+
+Epochs that are lost are told as one line for a whole run of them, when the run has ended:
+
+    -- epochs 51 to 57 are lost (1,234 rows in)
+"""
 
 from __future__ import annotations
 
 import argparse
 import base64
 import json
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -13,7 +19,7 @@ from rich.table import Table
 
 from unbroken.cli import arguments
 from unbroken.client.cluster import connect
-from unbroken.epochs import Epoch
+from unbroken.epochs import GAP, Epoch, Header
 
 #: Rows of one epoch that people are shown; --json has them all.
 ROWS_SHOWN_MAX = 50
@@ -35,7 +41,8 @@ def register(commands: Any) -> None:
                         help="end after N epochs (default: never)")  # fmt: skip
     arguments.add_json(
         parser,
-        "a JSON object per epoch: epoch, kind, rows, digest, event_us_min, event_us_max, data",
+        "a JSON object per epoch: epoch, kind, rows, lost, digest, event_us_min, event_us_max, "
+        "data",
     )
 
 
@@ -43,12 +50,52 @@ def run(given: argparse.Namespace) -> int:
     """Prints epochs until `--count` or Ctrl-C."""
     console = Console(highlight=False)
     epochs = connect(given.at).follow(given.stream, given.start)
-    for epoch in islice(epochs, given.count):
-        if given.json:
+    taken = islice(epochs, given.count)
+    if given.json:
+        for epoch in taken:
             print(as_json(epoch), flush=True)
+        return 0
+    for each in in_runs(taken):
+        if isinstance(each, Epoch):
+            _print(console, each)
         else:
-            _print(console, epoch)
+            console.print(lost(each))
     return 0
+
+
+def in_runs(epochs: Iterable[Epoch]) -> Iterator[Epoch | list[Header]]:
+    """The epochs one by one, except that lost ones come together, as the headers of a run."""
+    run: list[Header] = []
+    try:
+        for epoch in epochs:
+            if epoch.kind == GAP:
+                run.append(epoch.header)
+                continue
+            if run:
+                yield run
+                run = []
+            yield epoch
+    except KeyboardInterrupt:
+        if run:
+            yield run
+        raise
+    if run:
+        yield run
+
+
+def lost(run: list[Header]) -> str:
+    """A run of lost epochs in one line.
+
+    >>> lost([Header("alerts", n, kind=GAP, lost=600) for n in (51, 52)])
+    '-- epochs 51 to 52 are lost (1,200 rows in)'
+    >>> lost([Header("alerts", 9, kind=GAP)])
+    '-- epoch 9 is lost'
+    """
+    first, last = run[0].number, run[-1].number
+    which = f"epoch {first} is" if first == last else f"epochs {first} to {last} are"
+    rows = sum(header.lost for header in run)
+    known = f" ({rows:,} {'row' if rows == 1 else 'rows'} in)" if rows else ""
+    return f"-- {which} lost{known}"
 
 
 def as_json(epoch: Epoch) -> str:
@@ -62,7 +109,7 @@ def as_json(epoch: Epoch) -> str:
     return json.dumps(
         {
             "epoch": header.number, "kind": header.kind, "rows": header.rows,
-            "digest": header.digest, "event_us_min": header.event_us_min,
+            "lost": header.lost, "digest": header.digest, "event_us_min": header.event_us_min,
             "event_us_max": header.event_us_max, "data": epoch.table.to_pylist(),
         },
         default=_plain,

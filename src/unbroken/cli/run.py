@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from unbroken.cli.view import View
 from unbroken.client.progress import Progress, Status
 from unbroken.client.replay import Pace, Replay, Trace
 from unbroken.client.sinks import DirectorySink, SinkThread
-from unbroken.errors import DefinitionError
 from unbroken.local import LocalCluster
 from unbroken.query import Query
 
@@ -75,7 +74,7 @@ def run(given: argparse.Namespace) -> int:
     """Runs the query until its files are done, or until Ctrl-C."""
     query = load(given.file)
     traces = _traces(query, given)
-    sinks = _named(given.sink, query.sinks, query, "sink")
+    sinks = arguments.paths(given.sink, query.sinks, query.name, "sink")
     pace = choose(query, traces, speed=given.speed, rows_per_epoch=given.rows_per_epoch)
     for trace in traces:
         trace.first_us()
@@ -112,26 +111,8 @@ def run(given: argparse.Namespace) -> int:
         return 0
 
 
-def _named(
-    given: Sequence[tuple[str, Path]], known: Sequence[str], query: Query, kind: str
-) -> dict[str, Path]:
-    found: dict[str, Path] = {}
-    for name, path in given:
-        if name not in known:
-            raise DefinitionError(
-                f"query {query.name!r} has no {kind} {name!r}",
-                hint=f"its {kind}s are: {', '.join(known)}",
-            )
-        if name in found:
-            raise DefinitionError(f"two paths for the {kind} {name!r}", hint="give one")
-        if path.absolute() in {p.absolute() for p in found.values()} and kind == "sink":
-            raise DefinitionError(f"two sinks in {path}", hint="give each a directory of its own")
-        found[name] = path
-    return found
-
-
 def _traces(query: Query, given: argparse.Namespace) -> list[Trace]:
-    paths = _named(given.source, list(query.sources), query, "source")
+    paths = arguments.paths(given.source, list(query.sources), query.name, "source")
     return [Trace(query.sources[n], path, given.bad_rows) for n, path in paths.items()]
 
 

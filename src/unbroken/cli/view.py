@@ -111,7 +111,9 @@ def line(reading: Reading) -> str:
     for name, node in reading["nodes"].items():
         done = ", ".join(f"{key} {f['epoch']}" for key, f in node["fragments"].items())
         parts.append(f"{name} {done or node['state']}")
-    parts += [f"sink {name} {sink['epoch']}" for name, sink in reading["sinks"].items()]
+    parts += [
+        f"sink {name} {sink['epoch']}{_lost(sink)}" for name, sink in reading["sinks"].items()
+    ]
     return "  |  ".join(parts)
 
 
@@ -176,8 +178,16 @@ def _sinks(reading: Reading) -> Table:
     table = _table("sink", "epoch", "rows", "delay", "directory", words=(0, 4))
     for name, sink in reading["sinks"].items():
         delay = "" if sink["delay_s"] is None else f"{sink['delay_s']:.2f} s"
-        table.add_row(name, str(sink["epoch"]), _number(sink["rows"]), delay, sink["folder"])
+        table.add_row(
+            name, str(sink["epoch"]), _number(sink["rows"]), delay,
+            f"{sink['folder']}{_lost(sink)}", style="red" if sink["lost"] else "",
+        )  # fmt: skip
     return table
+
+
+def _lost(sink: Reading) -> str:
+    epochs = sink["lost"]
+    return f", {epochs:,} {'epoch' if epochs == 1 else 'epochs'} lost" if epochs else ""
 
 
 def _table(*columns: str, words: tuple[int, ...]) -> Table:
