@@ -122,10 +122,18 @@ def chained(stateless):
     return grouped.agg(F.last("twice").alias("last"), F.sum("twice").alias("total"))
 
 
+@query.fragment(union_windows, output_mode="update")
+def totals(union_windows):
+    """What all closed windows have counted so far: one that is missing or wrong shows for ever."""
+    return union_windows.groupBy("k").agg(F.sum("count").alias("n"), F.count("*").alias("windows"))
+
+
 for fragment in list(query.fragments.values()):
     query.sink(fragment)
 
 T0 = dt.datetime(2026, 1, 1)
+#: As many epochs as the longest test feeds.
+COUNT = 14
 
 
 def epochs(count: int, seed: int = 7) -> dict[str, list[list[dict[str, Any]]]]:

@@ -360,7 +360,7 @@ def test_explain_says_for_every_fragment_what_a_failure_does(spark: Any):
     assert (made["class"], made["merging"], made["plain"]) == (
         "convergent-capable", "precise", "convergent"
     )  # fmt: skip
-    assert (made["keeps_epochs"], made["survives"], made["warnings"]) == (16, 1, [])
+    assert (made["keeps_epochs"], made["survives"], made["warnings"]) == (33, 1, [])
     for said in ("decided_by", "needs", "keeps", "failure_costs"):
         assert made[said] in text
     warned = graph["fragments"]["noisy"]["warnings"]
