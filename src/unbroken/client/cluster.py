@@ -35,22 +35,32 @@ class Cluster:
         return Producer(self._entry, checked_name(source), name=name)
 
     def follow(
-        self, stream: str, start: int | None = 0, *, consumer: str | None = None
+        self,
+        stream: str,
+        start: int | None = 0,
+        *,
+        consumer: str | None = None,
+        has: int = 0,
     ) -> Generator[Epoch]:
         """Epochs of `stream` from `start` on as they come, in order, each once; never ends.
 
         `start=None` begins with the oldest that is kept.  A follower with a `consumer` name is
-        waited for: the stream keeps what it has not taken yet, also while it is away.
+        waited for: the stream keeps what it has not taken yet, also while it is away.  One that
+        reads again what it took before says so: it `has` everything below that epoch.
+
+        An epoch of kind `gap` has no rows because they are lost, which is not the same as none.
         """
         checked_name(stream)
         if consumer is not None:
             self._book.agree(stream, {"do": "expect", "consumer": consumer})
         if start is None:
             start = self._book.ask(stream, {"do": "extent"})["first"]
-        return self._follow(stream, start or 0, consumer)
+        return self._follow(stream, start or 0, consumer, has)
 
-    def _follow(self, stream: str, start: int, consumer: str | None) -> Generator[Epoch]:
-        follower = Follower(stream, start, lambda: self._book.replicas(stream))
+    def _follow(self, stream: str, start: int, consumer: str | None, has: int) -> Generator[Epoch]:
+        follower = Follower(
+            stream, start, lambda: self._book.replicas(stream), consumer=consumer or "", has=has
+        )
         try:
             while True:
                 epoch = follower.take(timeout_s=POLL_S)

@@ -8,7 +8,9 @@
   neither repeats nor misses an epoch, because the note is never asked where to go on (scenario 30).
 * A file is renamed into place when it is complete and on disk: a reader of the directory never
   meets half an epoch, and the ack that lets the cluster forget the epoch leaves only after that.
-* Only stable epochs are written.  The header of the epoch is in the file's Parquet metadata.
+* Only what is final is written.  The header of the epoch is in the file's Parquet metadata: an
+  epoch that is lost has a file without rows there, of kind `gap`, and is counted as `lost` in the
+  note, so that nobody takes it for an epoch in which nothing happened.
 * A directory belongs to one stream of one query; another one is refused.
 
 >>> import tempfile
@@ -36,7 +38,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from unbroken.client.cluster import Cluster
-from unbroken.epochs import HEADER_KEY, STABLE, Epoch, Header
+from unbroken.epochs import FINAL, GAP, HEADER_KEY, Epoch, Header
 from unbroken.errors import DivergenceError, EpochGone, UnbrokenError, Unreachable
 from unbroken.streams import disk
 
@@ -69,7 +71,7 @@ class DirectorySink:
         #: Invariant: every epoch from the oldest file up to this one is there, none at or above it.
         self.next = numbers[-1] + 1 if numbers else 0
         self.last = self._header(numbers[-1]) if numbers else None
-        self.rows = self._count_rows(numbers, note)
+        self.rows, self.lost = self._count(numbers, note)
         if not numbers and note.get("next", 0) > 0:
             raise UnbrokenError(
                 f"{self.folder}: its note speaks of {note['next']} epochs, but no file is there",
@@ -83,12 +85,12 @@ class DirectorySink:
         return self.folder / f"epoch-{number:012d}.parquet"
 
     def write(self, epoch: Epoch) -> bool:
-        """Writes the next epoch; False if it is there already, or is not a stable one."""
+        """Writes the next epoch; False if it is there already, or is not final."""
         if epoch.header.stream != self.stream:
             raise UnbrokenError(
                 f"an epoch of {epoch.header.stream!r} at the sink of {self.stream!r}"
             )
-        if epoch.kind != STABLE:
+        if epoch.kind not in FINAL:
             return False
         if epoch.number < self.next:
             self.compare(epoch.header)
@@ -107,6 +109,7 @@ class DirectorySink:
         disk.write_whole(path, [_to_parquet(epoch, self.query)], sync=True)
         self.next, self.last = epoch.number + 1, epoch.header
         self.rows += epoch.rows
+        self.lost += epoch.kind == GAP
         self._write_note()
         return True
 
@@ -117,8 +120,8 @@ class DirectorySink:
         known = self._header(header.number)
         if known.digest != header.digest:
             raise DivergenceError(
-                f"{self.folder}: epoch {header.number} has {known.rows} rows there, and "
-                f"{header.rows} other ones come from the cluster",
+                f"{self.folder}: epoch {header.number} has {_rows_in(known)} there, and other "
+                f"content comes from the cluster: {_rows_in(header)}",
                 hint="these results belong to another run of the query: choose another directory",
             )
 
@@ -158,22 +161,26 @@ class DirectorySink:
         try:
             note: dict[str, Any] = json.loads((self.folder / NOTE).read_bytes())
             self._check_owner(note["query"], note["stream"])
-            return {"next": int(note["next"]), "rows": int(note["rows"])}
+            return {key: int(note[key]) for key in ("next", "rows", "lost")}
         except (OSError, ValueError, KeyError, TypeError):
             return {}  # Lost or spoilt: it is only a cache.
 
     def _write_note(self) -> None:
         note = {
             "query": self.query, "stream": self.stream, "next": self.next, "rows": self.rows,
-            "fingerprint": self.last.fingerprint if self.last else "",
+            "lost": self.lost, "fingerprint": self.last.fingerprint if self.last else "",
         }  # fmt: skip
         disk.write_whole(self.folder / NOTE, [json.dumps(note).encode()])
 
-    def _count_rows(self, numbers: list[int], note: dict[str, Any]) -> int:
+    def _count(self, numbers: list[int], note: dict[str, Any]) -> tuple[int, int]:
+        """Rows, and epochs that are lost: what the note says, and what came after it."""
         counted = note.get("next", 0) if note.get("next", 0) <= self.next else 0
-        rows = note["rows"] if counted else 0
-        new = (number for number in numbers if number >= counted)
-        return int(rows + sum(pq.read_metadata(self.path(number)).num_rows for number in new))
+        rows, lost = (note["rows"], note["lost"]) if counted else (0, 0)
+        for number in numbers:
+            if number >= counted:
+                header = self._header(number)
+                rows, lost = rows + header.rows, lost + (header.kind == GAP)
+        return rows, lost
 
 
 class SinkThread(threading.Thread):
@@ -219,7 +226,7 @@ class SinkThread(threading.Thread):
         if self.sink.next == 0:
             return
         while not self._stopped:
-            epochs = self._start(self.sink.next - 1)
+            epochs = self._start(self.sink.next - 1, has=self.sink.next)
             try:
                 return self.sink.compare(next(epochs).header)
             except EpochGone:
@@ -243,13 +250,13 @@ class SinkThread(threading.Thread):
         except Unreachable:
             return  # The caller follows again, from where the files end.
 
-    def _start(self, number: int) -> Any:
+    def _start(self, number: int, *, has: int = 0) -> Any:
         """A follower from `number` on, as soon as somebody serves the stream."""
         deadline = time.monotonic() + AWAY_S_MAX
         stream = self.sink.stream
         while True:
             try:
-                return self._cluster.follow(stream, number, consumer=f"sink_{stream}")
+                return self._cluster.follow(stream, number, consumer=f"sink_{stream}", has=has)
             except UnbrokenError as error:
                 # Exactly this class: nobody serves the stream now.
                 away = isinstance(error, Unreachable) or type(error) is UnbrokenError
@@ -280,6 +287,10 @@ class SinkThread(threading.Thread):
     def stop(self) -> None:
         """Writes nothing after the epoch it is at; does not wait."""
         self._stopped = True
+
+
+def _rows_in(header: Header) -> str:
+    return "rows that are lost" if header.kind == GAP else f"{header.rows} rows"
 
 
 def _to_parquet(epoch: Epoch, query: str) -> Any:
