@@ -305,3 +305,19 @@ def test_a_start_beside_an_empty_held_term(tmp_path: Path):
     ship(tmp_path, 1, range(6))
     began = start(tmp_path, with_watermarks=False, boot=BOOT)
     assert (began.term, began.epoch) == (2, 105)
+
+
+def test_what_spark_noted_with_a_whole_path_is_noted_anew(tmp_path: Path):
+    """`transformWithState` names its schema files so, in a term that goes or on another machine."""
+    shipped = ship(tmp_path, 1, range(4))
+    schema = "state/0/_stateSchema/default/0_0a1b"
+    write(shipped.spark / schema, "schema")
+    noted = {"storeName": "default", "stateSchemaFilePaths": [f"file:/far/7/spark/{schema}"]}
+    write(shipped.spark / "state/0/_metadata/v2/0", "v2\n" + json.dumps(noted))
+    held = hold(tmp_path, with_watermarks=False, boot=BOOT)
+    assert held is not None
+    for began in (filled(held, tmp_path), again(tmp_path), again(tmp_path)):
+        spark = began.checkpoint.spark
+        _, text = (spark / "state/0/_metadata/v2/0").read_text().split("\n")
+        assert json.loads(text)["stateSchemaFilePaths"] == [f"file:{spark}/{schema}"]
+        assert (spark / schema).read_text() == "schema"

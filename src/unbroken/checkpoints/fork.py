@@ -69,7 +69,9 @@ def start(folder: Path, *, with_watermarks: bool, boot: str | None = None) -> St
         shutil.rmtree(half_made, ignore_errors=True)
     term = _next_term(folder)
     target = folder / str(term)
-    found = fork_newest(folder, target, with_watermarks=with_watermarks, boot=boot)
+    found = fork_newest(
+        folder, target, with_watermarks=with_watermarks, boot=boot, home=target
+    )  # fmt: skip
     if found is not None:
         return Start(found[0], term, found[1].epoch)
     lost = _lost(folder, boot)
@@ -134,15 +136,20 @@ def fill(
     )
     if found is None:
         return replace(held, lost=_lost(folder, boot))
-    link_layers(*found, held.checkpoint.folder)
+    link_layers(*found, held.checkpoint.folder, home=held.checkpoint.folder)
     return replace(held, epoch=found[1].epoch)
 
 
-def fork(source: Checkpoint, at: Commit, target: Path, *, boot: str) -> Checkpoint:
-    """Links the layers of `source` up to `at` into the new folder `target`."""
+def fork(
+    source: Checkpoint, at: Commit, target: Path, *, boot: str, home: Path | None = None
+) -> Checkpoint:
+    """Links the layers of `source` up to `at` into the new folder `target`.
+
+    `home` is the folder in which a query will run on them, if one will.
+    """
     temporary = _begin(target, boot)
     try:
-        link_layers(source, at, temporary)
+        link_layers(source, at, temporary, home=home)
         with disk.disk_errors(target):
             _give_id(temporary)
             os.rename(temporary, target)
@@ -153,17 +160,23 @@ def fork(source: Checkpoint, at: Commit, target: Path, *, boot: str) -> Checkpoi
 
 
 def fork_newest(
-    folder: Path, target: Path, *, with_watermarks: bool, boot: str, without: int | None = None
+    folder: Path,
+    target: Path,
+    *,
+    with_watermarks: bool,
+    boot: str,
+    without: int | None = None,
+    home: Path | None = None,
 ) -> tuple[Checkpoint, Commit] | None:
     """Forks the newest usable checkpoint in `folder` into `target`; None if there is none.
 
-    The replica may go on meanwhile.  The term `without` is left out.
+    The replica may go on meanwhile.  The term `without` is left out.  `home` as for `fork`.
     """
     for _ in range(FORK_ATTEMPTS):
         # Gone while it was linked: a newer term or shipment has come, or Spark trimmed the batch.
         with contextlib.suppress(FileNotFoundError):
             found = _newest(folder, with_watermarks=with_watermarks, boot=boot, without=without)
-            return found and (fork(*found, target, boot=boot), found[1])
+            return found and (fork(*found, target, boot=boot, home=home), found[1])
     raise CheckpointLost(
         f"the checkpoints in {folder} go away faster than they can be forked",
         hint="ask again: what was committed is in a newer one",

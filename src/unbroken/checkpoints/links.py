@@ -25,10 +25,16 @@ from unbroken.streams import disk
 _VERSIONED = re.compile(r"(\d+)(?:_[0-9a-f-]+)?\.(?:changelog|zip|delta|snapshot)")
 #: `_metadata/v2/7`, `_stateSchema/default/7_uuid`: written in a batch, so they carry its number.
 _OF_BATCH = re.compile(r"(\d+)(?:_[0-9a-f-]+)?")
+#: In the metadata of `transformWithState`: where a state schema lies.
+_WHOLE_PATH = re.compile(r'"file:[^"]*/spark/state/([^"]*)"')
 
 
-def link_layers(source: Checkpoint, at: Commit, target: Path) -> None:
+def link_layers(
+    source: Checkpoint, at: Commit, target: Path, *, home: Path | None = None
+) -> None:  # fmt: skip
     """Links what a replica needs to go on after `at` into `target`; `metadata` is not touched.
+
+    `home` is where a query will run on it: what Spark noted with a whole path is noted anew.
 
     FileNotFoundError if the source, or that batch in it, is gone: then `target` has no commit.
 
@@ -48,7 +54,7 @@ def link_layers(source: Checkpoint, at: Commit, target: Path) -> None:
     with disk.disk_errors(target):
         for folder in ("spark/offsets", "spark/commits", "watermarks"):
             (target / folder).mkdir(parents=True, exist_ok=True)
-        _link_state(f"{source.spark}/state", f"{target}/spark/state", at.batch)
+        _link_state(f"{source.spark}/state", f"{target}/spark/state", at.batch, home)
         _link(f"{source.folder}/{note}", f"{target}/{note}")
         # The batch before it may be gone, or never have been; its own may not.
         _link(offsets[0] + before, offsets[1] + before)
@@ -105,16 +111,19 @@ def files_in(folder: str) -> Iterator[os.DirEntry[str]]:
                 yield entry
 
 
-def _link_state(source: str, target: str, batch: int) -> None:
+def _link_state(source: str, target: str, batch: int, home: Path | None) -> None:
     # Strings and one listing per folder: a standby links a hundred files every second.
     os.makedirs(target, exist_ok=True)
     # Not there: a query without state.
     with contextlib.suppress(FileNotFoundError), os.scandir(source) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                _link_state(entry.path, f"{target}/{entry.name}", batch)
+                _link_state(entry.path, f"{target}/{entry.name}", batch, home)
             elif _belongs(entry.name, batch):
-                _link(entry.path, f"{target}/{entry.name}")
+                if home is not None and "/_metadata/" in entry.path:
+                    _note_anew(entry.path, f"{target}/{entry.name}", home)
+                else:
+                    _link(entry.path, f"{target}/{entry.name}")
 
 
 def _belongs(name: str, batch: int) -> bool:
@@ -124,6 +133,19 @@ def _belongs(name: str, batch: int) -> bool:
         return int(versioned[1]) <= batch + 1
     numbered = _OF_BATCH.fullmatch(name)
     return numbered is None or int(numbered[1]) <= batch
+
+
+def _note_anew(source: str, target: str, home: Path) -> None:
+    """Copies an operator's metadata: it names the files of state schemas by their whole path.
+
+    Those of the term that it was forked from go away with that term, and on another machine they
+    never were.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        with open(source, encoding="utf-8") as file:
+            text = file.read()
+        moved = _WHOLE_PATH.sub(lambda found: f'"file:{home}/spark/state/{found[1]}"', text)
+        disk.write_whole(Path(target), [moved.encode()])
 
 
 def _link(source: str, target: str) -> None:
