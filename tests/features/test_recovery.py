@@ -70,6 +70,7 @@ class Driven:
         until(lambda: self.survives() == WHOLE, "whole again by itself")
 
     def node_of(self, fragment: str) -> str:
+        until(lambda: self.protection()[fragment]["nodes"], f"somebody serves {fragment}")
         told = self.protection()[fragment]
         node: str = told["writer"] or told["nodes"][0]
         return node
