@@ -314,6 +314,10 @@ def test_what_spark_noted_with_a_whole_path_is_noted_anew(tmp_path: Path):
     write(shipped.spark / schema, "schema")
     noted = {"storeName": "default", "stateSchemaFilePaths": [f"file:/far/7/spark/{schema}"]}
     write(shipped.spark / "state/0/_metadata/v2/0", "v2\n" + json.dumps(noted))
+    (shipped.spark / "state/0/0/_metadata").mkdir(parents=True)
+    (shipped.spark / "state/0/0/_metadata/schema").write_bytes(
+        b"\x00\x96"
+    )  # As aggregates have it.
     held = hold(tmp_path, with_watermarks=False, boot=BOOT)
     assert held is not None
     for began in (filled(held, tmp_path), again(tmp_path), again(tmp_path)):
@@ -321,3 +325,4 @@ def test_what_spark_noted_with_a_whole_path_is_noted_anew(tmp_path: Path):
         _, text = (spark / "state/0/_metadata/v2/0").read_text().split("\n")
         assert json.loads(text)["stateSchemaFilePaths"] == [f"file:{spark}/{schema}"]
         assert (spark / schema).read_text() == "schema"
+        assert (spark / "state/0/0/_metadata/schema").read_bytes() == b"\x00\x96"

@@ -26,7 +26,7 @@ _VERSIONED = re.compile(r"(\d+)(?:_[0-9a-f-]+)?\.(?:changelog|zip|delta|snapshot
 #: `_metadata/v2/7`, `_stateSchema/default/7_uuid`: written in a batch, so they carry its number.
 _OF_BATCH = re.compile(r"(\d+)(?:_[0-9a-f-]+)?")
 #: In the metadata of `transformWithState`: where a state schema lies.
-_WHOLE_PATH = re.compile(r'"file:[^"]*/spark/state/([^"]*)"')
+_WHOLE_PATH = re.compile(rb'"file:[^"]*/spark/state/([^"]*)"')
 
 
 def link_layers(
@@ -142,10 +142,14 @@ def _note_anew(source: str, target: str, home: Path) -> None:
     never were.
     """
     with contextlib.suppress(FileNotFoundError):
-        with open(source, encoding="utf-8") as file:
-            text = file.read()
-        moved = _WHOLE_PATH.sub(lambda found: f'"file:{home}/spark/state/{found[1]}"', text)
-        disk.write_whole(Path(target), [moved.encode()])
+        with open(source, "rb") as file:
+            noted = file.read()
+        here = f'"file:{home}/spark/state/'.encode()
+        moved = _WHOLE_PATH.sub(lambda found: here + found[1] + b'"', noted)
+        if moved == noted:
+            _link(source, target)  # Of other operators, and not always text.
+        else:
+            disk.write_whole(Path(target), [moved])
 
 
 def _link(source: str, target: str) -> None:
