@@ -133,7 +133,7 @@ for fragment in list(query.fragments.values()):
 
 T0 = dt.datetime(2026, 1, 1)
 #: As many epochs as the longest test feeds.
-COUNT = 14
+COUNT = 17
 
 
 def epochs(count: int, seed: int = 7) -> dict[str, list[list[dict[str, Any]]]]:

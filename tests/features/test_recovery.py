@@ -146,7 +146,7 @@ def test_whoever_dies_is_replaced_and_the_answer_stays_the_same(
             "the former writer finds itself replaced",
         )
         assert driven.node_of("joined") != frozen
-        driven.step(2)
+        driven.step(5)
 
         # Now the history of the windows no longer reaches back to the beginning.
         driven.feed(1)

@@ -315,9 +315,8 @@ def test_what_spark_noted_with_a_whole_path_is_noted_anew(tmp_path: Path):
     noted = {"storeName": "default", "stateSchemaFilePaths": [f"file:/far/7/spark/{schema}"]}
     write(shipped.spark / "state/0/_metadata/v2/0", "v2\n" + json.dumps(noted))
     (shipped.spark / "state/0/0/_metadata").mkdir(parents=True)
-    (shipped.spark / "state/0/0/_metadata/schema").write_bytes(
-        b"\x00\x96"
-    )  # As aggregates have it.
+    # As aggregates have it: not text.
+    (shipped.spark / "state/0/0/_metadata/schema").write_bytes(b"\x00\x96")
     held = hold(tmp_path, with_watermarks=False, boot=BOOT)
     assert held is not None
     for began in (filled(held, tmp_path), again(tmp_path), again(tmp_path)):

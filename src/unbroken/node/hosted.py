@@ -336,9 +336,10 @@ class Hosted:
         return {
             "streams": [name for name in self.streams.streams if not name.endswith(STAGED)],
             "fragments": {
-                name: {**replica.status(), "output": self.streams[name].status()}
+                name: {**replica.status(), "output": served.status()}
                 for name, replica in list(self.replicas.items())
-                if name in self.streams.streams
+                # It may be leaving at this moment, in another thread.
+                if (served := self.streams.streams.get(name)) is not None
             },
             "standbys": {name: held.status() for name, held in list(self.standbys.items())},
             "joining": dict(self.joining),
