@@ -212,8 +212,10 @@ def test_replicas_that_disagree_stop_the_consumer_with_a_reason(replica: Make):
     follower = Follower("s", 0, lambda: {"r1": first.door.address, "r2": second.door.address})
     try:
         until(lambda: follower._error)
-        with pytest.raises(DivergenceError, match="epoch 0 has digest"):
+        with pytest.raises(DivergenceError, match="epoch 0 has digest") as caught:
             follower.take(30.0)
+        assert "only at r2: {'n': 77}" in caught.value.what
+        assert "only at r1: {'n': 0}" in caught.value.what
     finally:
         follower.close()
 

@@ -24,6 +24,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 
 from unbroken.epochs import Epoch, Header
 from unbroken.errors import DiskError, DivergenceError, EpochGone, UnbrokenError, Unreachable
+from unbroken.streams.differing import sample
 from unbroken.streams.flight import Peer
 from unbroken.streams.merge import Fetch, Merge
 
@@ -139,15 +140,18 @@ class Follower:
         self._ask_from[stalled.replica] = stalled.number + 1
 
     def _fetch(self, fetch: Fetch) -> Epoch | None:
-        command = {"do": "epoch", "stream": self.stream, "number": fetch.number}
         try:
-            table = self._peers[fetch.replica].get(command, timeout_s=BODY_S_MAX)
+            return self._body(fetch.replica, fetch.number)
         except Unreachable:
             return None
         except (DiskError, EpochGone):
             if self._merge.others(fetch):
                 return None  # Damaged or trimmed here; another replica still has it.
             raise
+
+    def _body(self, replica: str, number: int) -> Epoch | None:
+        command = {"do": "epoch", "stream": self.stream, "number": number}
+        table = self._peers[replica].get(command, timeout_s=BODY_S_MAX)
         return None if table is None else Epoch.from_stamped(table)
 
     def _keep_watching(self) -> None:
@@ -196,10 +200,26 @@ class Follower:
                 if nobody or self._closed.wait(RETRY_S):
                     return
             except UnbrokenError as error:
+                if isinstance(error, DivergenceError):
+                    error = self._with_sample(error)
                 with self._changed:
                     self._error = error
                     self._changed.notify_all()
                 return
+
+    def _with_sample(self, error: DivergenceError) -> DivergenceError:
+        """The same, with some of the rows that differ, if both copies can still be had."""
+        if self._merge.diverged is None:
+            return error
+        number, *replicas = self._merge.diverged
+        copies = []
+        for replica in replicas:
+            with contextlib.suppress(UnbrokenError, KeyError):
+                copies.append(self._body(replica, number))
+        if len(copies) < 2 or copies[0] is None or copies[1] is None:
+            return error
+        shown = sample(replicas[0], copies[0].table, replicas[1], copies[1].table)
+        return DivergenceError(f"{error.what}; {shown}", hint=error.hint)
 
     def _hear(self, replica: str, peer: Peer) -> None:
         """Asks for news once, and tells the merge."""

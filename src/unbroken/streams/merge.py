@@ -47,6 +47,11 @@ class Fetch:
 class _Copies:
     header: Header
     replicas: list[str] = field(default_factory=list)
+    #: Whoever announced it first, also when it is away by now.
+    first: str = ""
+
+    def __post_init__(self) -> None:
+        self.first = self.replicas[0]
 
 
 class Merge:
@@ -57,7 +62,9 @@ class Merge:
         #: Invariant: everything below was taken exactly once, nothing at or above it was.
         self.next = start
         self._copies: dict[int, _Copies] = {}
-        self._taken: OrderedDict[int, Header] = OrderedDict()
+        self._taken: OrderedDict[int, _Copies] = OrderedDict()
+        #: An epoch of which two replicas announced different copies, and who they are.
+        self.diverged: tuple[int, str, str] | None = None
         self._fingerprint: str | None = None
         #: Replicas whose code or settings differ, with the reason, for `status`.
         self.refused: dict[str, str] = {}
@@ -72,11 +79,13 @@ class Merge:
                 if header.number >= self.next:
                     self._copies[header.number] = _Copies(header, [replica])
                 continue
-            if known.digest != header.digest:
+            first = known.header
+            if first.digest != header.digest:
+                self.diverged = header.number, replica, known.first
                 raise DivergenceError(
                     f"{self.stream}: epoch {header.number} has digest {header.digest} "
-                    f"({header.rows} rows) at {replica}, and {known.digest} ({known.rows} rows) "
-                    "elsewhere",
+                    f"({header.rows} rows) at {replica}, and {first.digest} ({first.rows} rows) "
+                    f"at {known.first}",
                     hint="the fragment is not deterministic: look for rand, uuid, current time, "
                     "or Python code that keeps state of its own",
                 )
@@ -96,9 +105,8 @@ class Merge:
         )
         return False
 
-    def _known(self, header: Header) -> Header | None:
-        copies = self._copies.get(header.number)
-        return copies.header if copies else self._taken.get(header.number)
+    def _known(self, header: Header) -> _Copies | None:
+        return self._copies.get(header.number) or self._taken.get(header.number)
 
     def wanted(self, besides: Collection[str] = ()) -> Fetch | None:
         """The next epoch and who to ask for it, other than `besides`; None if there is nobody."""
@@ -129,7 +137,7 @@ class Merge:
         assert number == self.next, "epochs are taken in order"
         copies = self._copies.pop(number, None)
         if copies is not None:  # Its replica may have gone between its body and this call.
-            self._taken[number] = copies.header
+            self._taken[number] = copies
         if len(self._taken) > REMEMBERED_MAX:
             self._taken.popitem(last=False)
         self.next += 1
