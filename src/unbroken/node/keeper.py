@@ -287,6 +287,7 @@ class Keeper:
                 }
                 for name, log in self.sources.items()
             },
+            "sent_bytes": self.door.crossed(),
             "nodes": nodes,
             "fragments": self._protection_now(now_s),
         }  # fmt: skip
