@@ -92,7 +92,7 @@ def measure(folder: Path, address: str, takes: int) -> None:
 
         def once() -> Any:
             return take(
-                peer, "alerts", folder, with_watermarks=False, taker="alerts@node-2", known=known,
+                peer, "alerts", folder, with_watermarks=False, known=known,
                 before_seen=lambda epoch: extend_log(peer, log, last=epoch),
             )  # fmt: skip
 
@@ -112,7 +112,8 @@ def measure(folder: Path, address: str, takes: int) -> None:
     for what, measured in (("wall", wall_s), ("taker CPU", taker_s), ("giver CPU", giver_s)):
         median, low = statistics.median(measured) * 1000, min(measured) * 1000
         print(f"{what:>12}: {median:5.1f} ms, at best {low:.1f}")
-    held = fork.hold(folder)
+    held = fork.hold(folder, with_watermarks=False)
+    assert held is not None, "something was shipped"
     began_s, cpu_s = time.monotonic(), time.process_time()
     fork.fill(held, folder, with_watermarks=False)
     print(f"{'fill':>12}: {(time.monotonic() - began_s) * 1000:5.1f} ms, "

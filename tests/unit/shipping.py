@@ -27,8 +27,6 @@ class Node:
     def __init__(self, folder: Path, patched: pytest.MonkeyPatch) -> None:
         self.folder = folder
         self._patched = patched
-        #: What takers that gave their name hold.
-        self.held: list[tuple[str, str, int]] = []
         began = fork.start(folder, with_watermarks=False)
         self.checkpoint = began.checkpoint
         write(self.checkpoint.spark / "metadata", '{"id": "the first"}')
@@ -37,7 +35,7 @@ class Node:
         self.log.start_at(80)
         self.seal(106)
         self.door = Door()
-        self.giver = Giver(self.door, self.find, lambda *told: self.held.append(told))
+        self.giver = Giver(self.door, self.find)
         StreamDoor(self.door).streams["alerts"] = Served(self.log, [], keep=0)
 
     def find(self, fragment: str) -> Origin:

@@ -289,7 +289,6 @@ def test_a_writer_is_recorded_with_a_term_of_its_own(path: Path):
         records.record_writer("b", "n2")
     with opened(path) as store:
         assert store.writers() == {"a": "n1", "b": "n2"}
-        assert store.writer_terms() == {"a": 5, "b": 1}
         assert store.unfinished() == [repair]
 
 

@@ -1,4 +1,4 @@
-"""What a giver makes for its takers, gives them, and hears from them."""
+"""What a giver makes for its takers, and gives them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from layers_by_hand import run_batches, write
 from shipping import Node, taken, visible
 
 from unbroken.checkpoints import give
-from unbroken.checkpoints.give import Giver
 from unbroken.checkpoints.take import take
 from unbroken.errors import CheckpointLost, DiskError, UnbrokenError, Unreachable
 from unbroken.streams.flight import Peer
@@ -94,55 +93,6 @@ def test_an_answer_is_bounded(node: Node, peer: Peer, monkeypatch):
     assert peer.get({"do": "layers", "shipment": shipment, "parts": [part]}) is not None
     with pytest.raises(UnbrokenError, match="more than 30 bytes"):
         peer.get({"do": "layers", "shipment": shipment, "parts": [part, part]})
-
-
-def test_the_owner_hears_which_epoch_is_held_by_whom(node: Node, peer: Peer, there: Path):
-    """It may trim, and release what it held back: the taker goes on from there, come what may."""
-    taken(peer, there)
-    assert node.held == [], "a taker without a name holds nothing for anybody"
-    seen: list[list[object]] = []
-    taken(peer, there, taker="alerts@node-2", before_seen=lambda epoch: seen.append([*node.held]))
-    assert (seen, node.held) == ([[]], [("alerts", "alerts@node-2", 105)]), "after the rename"
-    run_batches(node.checkpoint, range(6, 7))
-    taken(peer, there, taker="alerts@node-2")
-    assert node.held[1:] == [("alerts", "alerts@node-2", 106)]
-
-
-def test_what_was_not_taken_is_held_by_nobody(node: Node, peer: Peer, there: Path):
-    """Done with it is not the same as holding it."""
-    with pytest.raises(ZeroDivisionError):
-        taken(peer, there, taker="alerts@node-2", before_seen=lambda epoch: 1 // 0)
-    ask = {"do": "shipment", "fragment": "alerts", "with_watermarks": True, "taker": "n2"}
-    for said in ({}, {"held": False}, {"held": "true"}, {"held": 1}, {"held": None}):
-        peer.act({"do": "shipped", "shipment": peer.act(ask)["shipment"], **said})
-    peer.act({"do": "shipped", "shipment": "unknown", "held": True})
-    assert (node.held, node.shipments()) == ([], [])
-
-
-def test_held_is_told_once_and_the_fork_goes_even_if_the_owner_fails(node: Node, peer: Peer):
-    """A word that comes twice is one; a mistake of the owner costs no disk space."""
-    ask = {"do": "shipment", "fragment": "alerts", "with_watermarks": True, "taker": "n2"}
-    said = {"do": "shipped", "shipment": peer.act(ask)["shipment"], "held": True}
-    peer.act(said)
-    peer.act(said)
-    assert node.held == [("alerts", "n2", 105)]
-
-    def failing(*_: object) -> None:
-        raise UnbrokenError("no room in the book")
-
-    node.giver = Giver(node.door, node.find, failing)
-    with pytest.raises(UnbrokenError, match="no room in the book"):
-        peer.act({**said, "shipment": peer.act(ask)["shipment"]})
-    assert node.shipments() == []
-
-
-@pytest.mark.parametrize("taker", ["../x", "a@b@c", "@", 7, ["x"], {"a": 1}])
-def test_a_taker_without_a_proper_name_gets_nothing(node: Node, peer: Peer, taker: Any):
-    """Its name goes into records and sentences."""
-    ask = {"do": "shipment", "fragment": "alerts", "with_watermarks": True, "taker": taker}
-    with pytest.raises(UnbrokenError, match="is not a name"):
-        peer.act(ask)
-    assert node.shipments() == []
 
 
 def test_what_cannot_be_given_is_said(node: Node, peer: Peer, there: Path):

@@ -99,8 +99,7 @@ def test_a_crash_before_the_older_one_is_removed_leaves_two(
     with monkeypatch.context() as patched:
         patched.setattr("unbroken.checkpoints.take._forget_all_but", crash)
         with pytest.raises(KeyboardInterrupt):
-            taken(peer, there, taker="alerts@node-2")
-    assert node.held == [("alerts", "alerts@node-2", 106)], "it is held, whatever comes after"
+            taken(peer, there)
     assert [path.name for path in fork.shipped_in(there)] == ["2", "1"]
     assert fork.start(there, with_watermarks=True).epoch == 106
     taken(peer, there)

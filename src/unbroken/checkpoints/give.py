@@ -1,13 +1,10 @@
 """Giving: a node hands the checkpoints of its replicas to other nodes.
 
-    shipment {fragment, with_watermarks, taker}   a fork is made: its manifest
-    layers   {shipment, parts}                    bytes of it, several layers in one answer
-    shipped  {shipment, held}                     the taker is done with it; the fork goes
+    shipment {fragment, with_watermarks}   a fork is made: its manifest
+    layers   {shipment, parts}             bytes of it, several layers in one answer
+    shipped  {shipment}                    the taker is done with it; the fork goes
 
 * A fork is given, never a living directory, and nothing but what is in its manifest.
-* `held` is said after the taker's rename: from then on it can go on from that epoch whatever
-  happens here, and `on_shipped` tells the owner, who may trim or release.  A taker that has failed
-  says `shipped` without it.
 * Forks of takers that never came back are bounded: beyond a few, the one quiet for longest goes.
 
 See `take.py` for an example.
@@ -35,13 +32,10 @@ from unbroken.checkpoints.shipments import (
     ssts_named,
 )
 from unbroken.errors import CheckpointLost, UnbrokenError, Unreachable
-from unbroken.streams.flight import Command, Door, checked_consumer, checked_name
+from unbroken.streams.flight import Command, Door, checked_name
 
 #: Forks kept for takers of one fragment; beyond it the one that was quiet for longest goes.
 SHIPMENTS_KEPT = 4
-
-#: Told with fragment, taker and epoch: from now on that taker can go on after that epoch.
-OnShipped = Callable[[str, str, int], None]
 
 
 @dataclass(frozen=True)
@@ -62,9 +56,6 @@ class _Shipment:
     """A fork that some taker has the manifest of."""
 
     folder: Path
-    fragment: str
-    taker: str
-    epoch: int
     layers: dict[str, Layer]
 
 
@@ -81,14 +72,10 @@ class Giver:
     """Gives checkpoints of this node's replicas to other nodes.
 
     `find` knows the replica of a fragment here, and raises an UnbrokenError if there is none.
-    `on_shipped` hears what takers that gave their name hold; it must not wait.
     """
 
-    def __init__(
-        self, door: Door, find: Callable[[str], Origin], on_shipped: OnShipped | None = None
-    ) -> None:
+    def __init__(self, door: Door, find: Callable[[str], Origin]) -> None:
         self._find = find
-        self._on_shipped = on_shipped
         self._lock = threading.Lock()
         #: By id; the one that was quiet for longest comes first.
         self._open: OrderedDict[str, _Shipment] = OrderedDict()
@@ -99,7 +86,6 @@ class Giver:
 
     def _shipment(self, command: Command) -> dict[str, Any]:
         fragment = checked_name(command["fragment"])
-        taker = checked_consumer(command["taker"]) if command.get("taker") else ""
         origin = self._find(fragment)
         with self._lock:
             memory = self._memories[fragment]
@@ -122,9 +108,8 @@ class Giver:
             layers = tuple(_layers_of(checkpoint.folder, memory.checksums))
             with self._lock:
                 self._open[shipment] = _Shipment(
-                    checkpoint.folder, fragment, taker, commit.epoch,
-                    {layer.name: layer for layer in layers},
-                )  # fmt: skip
+                    checkpoint.folder, {layer.name: layer for layer in layers}
+                )
         return Manifest(shipment, commit.epoch, origin.term, origin.fingerprint, layers).to_dict()
 
     def _make_room(self, replica: Path) -> None:
@@ -163,12 +148,7 @@ class Giver:
     def _shipped(self, command: Command) -> None:
         with self._lock:
             made = self._open.pop(command["shipment"], None)
-        if made is None:
-            return  # Said twice, or forgotten meanwhile: its next shipment tells.
-        try:
-            if command.get("held") is True and made.taker and self._on_shipped is not None:
-                self._on_shipped(made.fragment, made.taker, made.epoch)
-        finally:
+        if made is not None:  # Else it was said twice, or forgotten meanwhile.
             remove_files(made.folder)
 
 

@@ -3,13 +3,12 @@
     giver   term 4 ─ fork ─▶ shipments/7f… ─ manifest: name, bytes, checksum ─▶ taker
             (goes on)                      ◀─ only the layers that it lacks ──  incoming.tmp
             output 80 … 105                ◀─ epochs 80 to 103 ───────────────  output 80 … 103
-            shipments/7f… is removed       ◀─ shipped, held ──────────────────  a rename: shipped/2
+            shipments/7f… is removed       ◀─ shipped ────────────────────────  a rename: shipped/2
                                                                                 shipped/1 is removed
 
 * A replica is its checkpoint *and* its output log (scenario 1).  The shipment gets its name after
   the last byte of both is there, so `fork.start` finds all of it or nothing.
-* First the rename, then the word that it is held, then the older one goes: a crash in between
-  leaves two, and the newest counts.
+* First the rename, then the older one goes: a crash in between leaves two, and the newest counts.
 * A layer that is here already, with name, bytes and checksum, is linked: of a shipment or a term of
   this folder.  What is in `incoming` stays there: of an attempt that was broken off, or, for one
   who takes again and again, of the shipment before the last.  Every checksum is of bytes read here
@@ -25,13 +24,11 @@
 >>> for kind, text in [("offsets", 'v1\\n{}\\n{"epoch": 103}'), ("commits", "v1")]:
 ...     (spark / kind).mkdir(parents=True)
 ...     _ = (spark / kind / "3").write_text(text)
->>> door, held = Door(), []
->>> giver = Giver(door, lambda name: Origin(here, 1, "f1"), lambda *told: held.append(told))
+>>> door = Door()
+>>> giver = Giver(door, lambda name: Origin(here, 1, "f1"))
 >>> with door, Peer(door.address) as peer:
-...     take(peer, "alerts", there, with_watermarks=False, taker="alerts@node-2")
+...     take(peer, "alerts", there, with_watermarks=False)
 Shipped(epoch=103, bytes_fetched=22, files_fetched=2, files_reused=0, term=1, fingerprint='f1')
->>> held
-[('alerts', 'alerts@node-2', 103)]
 >>> fork.start(there, with_watermarks=False).epoch
 103
 """
@@ -76,9 +73,7 @@ class Shipped:
     fingerprint: str
 
 
-def take_replica(
-    peer: Peer, fragment: str, folder: Path, *, with_watermarks: bool, taker: str = ""
-) -> Shipped:
+def take_replica(peer: Peer, fragment: str, folder: Path, *, with_watermarks: bool) -> Shipped:
     """Takes checkpoint and output log of `fragment` into the replica's `folder`.
 
     Not while a replica runs there, or its log is served: a standby takes with `extend_log` in
@@ -88,9 +83,7 @@ def take_replica(
     def copy(epoch: int) -> None:
         copy_log(peer, fragment, folder / "output", last=epoch)
 
-    return take(
-        peer, fragment, folder, with_watermarks=with_watermarks, taker=taker, before_seen=copy
-    )
+    return take(peer, fragment, folder, with_watermarks=with_watermarks, before_seen=copy)
 
 
 def take(
@@ -99,24 +92,19 @@ def take(
     folder: Path,
     *,
     with_watermarks: bool,
-    taker: str = "",
     known: Known[str] | None = None,
     before_seen: Callable[[int], object] | None = None,
     timeout_s: float = SHIPMENT_S_MAX,
 ) -> Shipped:
     """Takes the newest checkpoint of `fragment` from `peer` into `folder`/shipped.
 
-    `taker` is this replica's name: the giver's owner hears that it holds the epoch.  `known`, a
-    `Known(checksum)`, is the memory of one who takes again and again.  `before_seen` is called with
-    the epoch when all layers are here and the shipment has no name yet; if it fails, nothing was
-    taken.  `timeout_s` bounds each call.
+    `known`, a `Known(checksum)`, is the memory of one who takes again and again.  `before_seen` is
+    called with the epoch when all layers are here and the shipment has no name yet; if it fails,
+    nothing was taken.  `timeout_s` bounds each call.
     """
-    command = {
-        "do": "shipment", "fragment": fragment, "with_watermarks": with_watermarks, "taker": taker,
-    }  # fmt: skip
+    command = {"do": "shipment", "fragment": fragment, "with_watermarks": with_watermarks}
     manifest = Manifest.of(peer.act(command, timeout_s=timeout_s))
     attempt = _Attempt(peer, manifest, folder, known or Known(checksum), timeout_s)
-    made: Path | None = None
     try:
         shipped = attempt.bring(with_watermarks)
         if before_seen is not None:
@@ -129,7 +117,7 @@ def take(
         raise
     finally:
         # If it is not heard: the giver keeps a few, and removes the rest.
-        done = {"do": "shipped", "shipment": manifest.shipment, "held": made is not None}
+        done = {"do": "shipped", "shipment": manifest.shipment}
         with contextlib.suppress(UnbrokenError):
             peer.act(done, timeout_s=min(timeout_s, DONE_S_MAX))
     _forget_all_but(made, park=known is not None)

@@ -93,9 +93,6 @@ class Records(Protocol):
     def writers(self) -> dict[str, str]:
         """Fragment to the node that took over last; none, while the first one writes."""
 
-    def writer_terms(self) -> dict[str, int]:
-        """Fragment to the term of that take-over."""
-
     def record(self, intention: Intention) -> Intention:
         """Writes a step and the standing that goes with it; gives it a term if it has none."""
 

@@ -162,8 +162,8 @@ class Store:
 
         >>> import tempfile
         >>> store = Store(Path(tempfile.mkdtemp()) / "control.db")
-        >>> store.record_writer("totals", "node-2"), store.writers(), store.writer_terms()
-        (1, {'totals': 'node-2'}, {'totals': 1})
+        >>> store.record_writer("totals", "node-2"), store.writers()
+        (1, {'totals': 'node-2'})
         >>> store.close()
         """
         with self._change() as db:
@@ -174,10 +174,6 @@ class Store:
     def writers(self) -> dict[str, str]:
         """Fragment to the node that took over last; none, while the first one writes."""
         return dict(self._read("SELECT fragment, node FROM writers ORDER BY fragment"))
-
-    def writer_terms(self) -> dict[str, int]:
-        """Fragment to the term of that take-over."""
-        return dict(self._read("SELECT fragment, term FROM writers ORDER BY fragment"))
 
     # Intentions.
 
