@@ -4,6 +4,8 @@ frozen, and the answer is the one of an undisturbed run, row by row; what a gap 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import re
 import signal
 import subprocess
@@ -80,6 +82,20 @@ class Driven:
 
 
 @contextlib.contextmanager
+def told_if_it_fails(cluster: ub.LocalCluster) -> Iterator[None]:
+    """What everybody says, and what every thread does, when a run does not end as it should."""
+    try:
+        yield
+    except BaseException:
+        for name in ("node-1", "node-2", "node-3", "control"):
+            with contextlib.suppress(OSError, ub.UnbrokenError):
+                os.kill(cluster.pid(name), signal.SIGUSR1)
+        print(json.dumps(cluster.status(), indent=1))
+        print((cluster.folder / "control.log").read_text()[-5000:])
+        raise
+
+
+@contextlib.contextmanager
 def joined(cluster: ub.LocalCluster, folder: Path) -> Iterator[None]:
     """Adds a node as a user would, from another process; it ends with Ctrl-C."""
     command = [str(Path(sys.executable).parent / "unbroken"), "node", recovery_query.__file__]
@@ -116,7 +132,10 @@ def test_whoever_dies_is_replaced_and_the_answer_stays_the_same(
     killed; the one with the upstream backup.  Compare with `ub.run` on one node without policies.
     """
     with contextlib.ExitStack() as stack:
-        cluster = stack.enter_context(ub.LocalCluster(recovery_query.query, nodes=3))
+        cluster = stack.enter_context(
+            ub.LocalCluster(recovery_query.query, nodes=3, folder=tmp_path / "cluster")
+        )
+        stack.enter_context(told_if_it_fails(cluster))
         driven = Driven(cluster)
         driven.step(3)
         driven.wait_whole()

@@ -21,7 +21,7 @@ from unbroken.control.intentions import Standing, Step
 from unbroken.control.repair import Repairs
 from unbroken.control.replicas import Replicas
 from unbroken.control.writers import Writers
-from unbroken.policies import Gap, Passive, Policy, Upstream
+from unbroken.policies import Passive, Policy
 
 _HERE = (Standing.STARTING, Standing.LIVE, Standing.GONE)
 
@@ -37,6 +37,8 @@ class Orders:
     >>> orders = Orders({"totals": Passive()}, replicas, repairs, writers)
     >>> orders.of("node-1", {})["run"], orders.of("node-2", {"node-1": "grpc://a:1"})["hold"]
     (['totals'], {'totals': 'grpc://a:1'})
+    >>> orders.of("node-1", {})["backups"]["totals"]["live"]
+    ['totals@node-2']
     """
 
     def __init__(
@@ -54,13 +56,15 @@ class Orders:
     def of(self, node: str, doors: Mapping[str, str]) -> dict[str, Any]:
         """What `node` shall do; `doors` has the addresses of the nodes that were heard of."""
         orders: dict[str, Any] = {
-            "run": [], "hold": {}, "join": {}, "rebuild": {}, "forget": [],
+            "run": [], "hold": {}, "join": {}, "rebuild": {}, "forget": [], "backups": {},
             "consumers": {name: self._replicas.expected(name) for name in self._policies},
         }  # fmt: skip
         for name, policy in self._policies.items():
             order = self._order(name, policy, node)
             if order == "run":
                 orders["run"].append(name)
+                if isinstance(policy, Passive):
+                    orders["backups"][name] = self._backups(name, node)
             elif order == "hold":
                 orders["hold"][name] = doors.get(self._writers.of(name), "")
             elif order == "join" and self._survivor(name) in doors:
@@ -70,6 +74,14 @@ class Orders:
             elif not order and self._repairs.may_discard(name):
                 orders["forget"] += [name] if node not in self._replicas.of(name) else []
         return orders
+
+    def _backups(self, fragment: str, writer: str) -> dict[str, list[str]]:
+        """Whoever could take over from `writer` now, and all who hold what it ships."""
+        others = {n: s for n, s in self._replicas.of(fragment).items() if n != writer}
+        return {
+            "live": [f"{fragment}@{n}" for n, s in others.items() if s is Standing.LIVE],
+            "placed": [f"{fragment}@{n}" for n, s in others.items() if s is not Standing.LEAVING],
+        }
 
     def _survivor(self, fragment: str) -> str:
         """Whose replica is copied, or whose place is taken."""
@@ -82,10 +94,8 @@ class Orders:
         if repair is not None and repair.node == node:
             if isinstance(policy, Passive):
                 return "hold" if repair.step in (Step.SHIP, Step.CATCH_UP) else ""
-            rebuilt = isinstance(policy, Upstream | Gap)
-            return {Step.SHIP: "rebuild" if rebuilt else "join", Step.CATCH_UP: "run"}.get(
-                repair.step, ""
-            )
+            ship = "rebuild" if repair.rebuilds else "join"
+            return {Step.SHIP: ship, Step.CATCH_UP: "run"}.get(repair.step, "")
         if repair is not None and repair.replaces == node:
             return ""
         if self._replicas.of(fragment).get(node) not in _HERE:

@@ -21,7 +21,7 @@ from unbroken.engine.fingerprint import fingerprint, tidy
 from unbroken.engine.history import items
 from unbroken.engine.source import FORMAT
 from unbroken.errors import DefinitionError
-from unbroken.policies import guarantee
+from unbroken.policies import Upstream, guarantee
 from unbroken.policies.traits import Traits
 from unbroken.query import Fragment, Query, Source
 
@@ -46,6 +46,9 @@ class Plan:
     #: The class of its operators, who decides it, and how far back their state reaches.
     traits: Traits
     fingerprint: str
+    #: Whether a checkpoint counts only with a note of every operator's watermark: Spark keeps one
+    #: for all, and a seed must know each of them.
+    notes_watermarks: bool
     #: What its sources were told: the door, the replica's term, who reads.
     options: Mapping[str, str]
 
@@ -96,15 +99,17 @@ def analyze(
     if traits is None:  # Known from an earlier look: reading them takes a tenth of a second.
         traits = operators.read(nodes, fragment.function)
     guarantee.check(fragment.name, fragment.where, fragment.policy, traits)
+    watermarks = tuple(_watermarks(nodes))
     shown = [tidy(node.simpleString(1000)) for node in nodes if not _is_leaf(node)]
     return Plan(
         frame=frame,
         schema=schema,
         stateful=tuple(_stateful(nodes)),
-        watermarks=tuple(_watermarks(nodes)),
+        watermarks=watermarks,
         event_time=_event_time(schema, frame),
         traits=traits,
         fingerprint=fingerprint(spark, fragment, inputs, shown),
+        notes_watermarks=len(watermarks) > (0 if isinstance(fragment.policy, Upstream) else 1),
         options=dict(options or {}),
     )
 

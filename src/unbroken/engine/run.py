@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -184,7 +185,11 @@ class Run:
     def stop(self) -> None:
         """Ends the query; what it has not committed is as if it had never been."""
         self._stopped = True
-        self._query.stop()
+        try:
+            self._query.stop()
+        except Exception as error:  # Of py4j, as Spark's own timeout is.
+            # It was interrupted and its questions are refused: it will end, and nobody waits.
+            print(f"{self._name} does not stop: {_last_words(str(error))}", file=sys.stderr)
 
     def failure(self) -> FragmentFailed | None:
         """Why the query stopped, if it did."""

@@ -73,6 +73,8 @@ CHEAP = {
     "spark.appStatus.maxJobs": "20",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.python.authenticate.socketTimeout": "60s",
+    # Without it, a query that does not end would be waited for for ever.
+    "spark.sql.streaming.stopTimeout": "30s",
 }
 
 
@@ -106,7 +108,9 @@ def session(
         # A small heap of a long-lived process: return what is not used, and don't take all cores.
         "-XX:+UseSerialGC -Duser.timezone=UTC -Xss4m "
         # Hadoop starts a chmod for every file that it creates.
-        "-Djdk.lang.Process.launchMechanism=VFORK",
+        "-Djdk.lang.Process.launchMechanism=VFORK "
+        # What a JVM that is killed leaves behind goes with the node's folder.
+        f'"-Djava.io.tmpdir={scratch}"',
     )
     if master.startswith("local"):
         builder = builder.config("spark.driver.host", "127.0.0.1")

@@ -6,7 +6,9 @@
     hold ─────────────────────▶ standby ── take over ──▶ replica
     leave: it ends, and what it has stays until the fragment is whole
 
-One at a time starts or ends something: the loop, a beat's answer, a join.
+One thing at a time happens to a fragment, beside the beat: whoever beats must never wait for Spark,
+or control takes the node for dead.  What finds the fragment busy is left out; control says it anew
+with every beat.
 """
 
 from __future__ import annotations
@@ -20,30 +22,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from unbroken.checkpoints import fork
-from unbroken.checkpoints.give import Giver, Origin
 from unbroken.checkpoints.shipments import forget_shipments
 from unbroken.checkpoints.take import take_replica
 from unbroken.engine import plan as plans
 from unbroken.engine.source import READ_BY_EXECUTORS, READ_BY_PLANNER
-from unbroken.errors import CheckpointLost, UnbrokenError, Unreachable
+from unbroken.errors import CheckpointLost, UnbrokenError
 from unbroken.node import setup, successor
 from unbroken.node.book import BookReader
+from unbroken.node.rehearsal import Rehearsals
 from unbroken.node.replica import PlanFor, Replica
 from unbroken.node.staged import STAGED
 from unbroken.node.standby import Standby
 from unbroken.policies import Passive, Restart
 from unbroken.policies.guarantee import holds_output
 from unbroken.query import Query
-from unbroken.streams.flight import Command, Door, Peer
+from unbroken.streams.flight import Door, Peer
 from unbroken.streams.needs import KEEP_EPOCHS
 from unbroken.streams.serve import Served, StreamDoor
 
 #: A replica that stumbles more often than this within `STUMBLES_S` has failed.
 STUMBLES_MAX = 6
 STUMBLES_S = 300.0
-#: After a fragment's name: its rehearsal.
-REHEARSAL = "~rehearsal"
 #: For so long after a question to control its answer is believed; shorter than any silence that
 #: makes a node suspected.
 TRUST_S = 1.5
@@ -68,13 +67,12 @@ class Hosted:
         self.streams = StreamDoor(door)
         self.replicas: dict[str, Replica] = {}
         self.standbys: dict[str, Standby] = {}
-        #: On their way: being taken from another node, or rebuilt.
-        self.joining: dict[str, str] = {}
-        #: Replicas that only warm up, by a name that no fragment can have.
-        self._rehearsals: dict[str, Replica] = {}
+        self.rehearsals = Rehearsals(folder / "scratch" / "rehearsals", book)
+        #: What is being done about a fragment, in a few words.
+        self.under_way: dict[str, str] = {}
+        self._beginning = threading.Lock()
         #: Fragments whose checkpoint here is of no use: they have to be taken from another node.
         self.lost: set[str] = set()
-        self._changing = threading.RLock()
         #: Until then this node knows who is expected: whoever is silent for longer may have been
         #: replaced, and others be expected whom it has not heard of.
         self._trusted_until_s = 0.0
@@ -82,12 +80,6 @@ class Hosted:
         self._spark: Any = None
         self._plans: dict[str, plans.Plan] = {}
         self._schemas: dict[str, Any] = {}
-        Giver(door, self._origin)
-        door.on_act("held", self._held)
-        door.on_act("shippable", self._shippable)
-        door.on_get("gate", self._gate)
-        door.on_get("slice", self._slice)
-        door.on_put("part", self._part)
 
     def use(self, spark: Any, analyzed: dict[str, plans.Plan]) -> None:
         """Spark is up, and the plans of all fragments are known."""
@@ -102,11 +94,28 @@ class Hosted:
 
     # Starting and ending.
 
+    def apart(self, name: str, do: Callable[..., None], *arguments: Any) -> None:
+        """Does something about a fragment beside the caller, unless something is being done."""
+        with self._beginning:
+            if name in self.under_way:
+                return
+            self.under_way[name] = f"about to {do.__name__.strip('_').replace('_', ' ')} {name}"
+
+        def act() -> None:
+            try:
+                do(name, *arguments)
+            except UnbrokenError as error:
+                print(f"{name} cannot be started: {error}", file=sys.stderr, flush=True)
+                self.lost.add(name)
+            finally:
+                del self.under_way[name]
+
+        threading.Thread(target=act, daemon=True, name=f"{do.__name__}-{name}").start()
+
     def run(self, name: str, consumers: Sequence[str]) -> None:
         """Runs a replica from what it left here; control is told if that is not enough."""
         try:
-            with self._changing:
-                self._start(self._serve(name, consumers))
+            self._start(self._serve(name, consumers))
         except CheckpointLost as error:
             if isinstance(self._query.fragments[name].policy, Restart):
                 raise  # Nobody else has it.
@@ -153,77 +162,55 @@ class Hosted:
         self._serve_staged(replica)
 
     def hold(self, name: str, giver: str, consumers: Sequence[str]) -> None:
-        """Holds what the writer at `giver` ships; said again, with another writer, it turns there.
-
-        A replica that ran here was replaced: it ends first.
-        """
-        with self._changing:
-            if name in self.standbys:
-                self.standbys[name].giver = giver
-                return
-            self.leave(name, "another node writes it now")
-            if giver and self._holds_output(name):
-                self.forget(name)  # What was not shown must not be taken for what the writer made.
-            policy = self._query.fragments[name].policy
-            assert isinstance(policy, Passive)
-            self.standbys[name] = Standby(
-                self._serve(name, consumers), self._plan_for(name), book=self._book, giver=giver,
-                interval_s=policy.interval_s, rehearsal=partial(self._rehearse, name),
-            )  # fmt: skip
-            self.standbys[name].begin()  # Its query asks this node, which must know it by now.
-        self._tell()
-
-    def _holds_output(self, name: str) -> bool:
-        policy = self._query.fragments[name].policy
-        return holds_output(policy, self._plans[name].traits.operator_class)
-
-    def _rehearse(self, name: str) -> Replica:
-        """A replica that goes on from a fork of what was shipped, and says nothing."""
-        folder, key = self._folder / "scratch" / "rehearsals" / name, f"{name}{REHEARSAL}"
-        shutil.rmtree(folder, ignore_errors=True)
-        rehearsal = Replica(
-            self._query.fragments[name], folder, self._book, self._plans[name], name="", mute=True
+        """Holds what the writer at `giver` ships; a replica that ran here was replaced: it ends."""
+        self.leave(name, "another node writes it now")
+        fragment, known = self._query.fragments[name], self._plans[name]
+        if holds_output(fragment.policy, known.traits.operator_class):
+            if not giver:
+                return  # Until a writer is known, what is here is all that is left.
+            self._remove(name)  # What was not shown must not be taken for what the writer made.
+        assert isinstance(fragment.policy, Passive)
+        rehearse = partial(
+            self.rehearsals.run, fragment, known, self.folder(name), partial(self._plan_for, name)
         )
-        fork.fork_newest(
-            self.folder(name), folder / "1", with_watermarks=rehearsal.with_watermarks,
-            boot=fork.boot_id(),
+        self.standbys[name] = Standby(
+            self._serve(name, consumers), self._plan_for(name), book=self._book, giver=giver,
+            interval_s=fragment.policy.interval_s, rehearse=rehearse,
         )  # fmt: skip
-        self._rehearsals[key] = rehearsal
-        rehearsal.start(self._plan_for(name, key))
-        return rehearsal
+        self.standbys[name].begin()  # Its query asks this node, which must know it by now.
+        self._tell()
 
     def take_over(self, name: str) -> None:
         """A standby becomes the writer: it goes on from what was shipped."""
         began_s = time.monotonic()
-        with self._changing:
-            standby = self.standbys.pop(name)
-            standby.end()
-            try:
-                self._start(standby.replica)
-            except UnbrokenError as error:
-                self._give_up(name, error)
-                return
+        standby = self.standbys[name]
+        standby.end()
+        try:
+            self._start(standby.replica)  # Its query finds it in one of the two.
+            del self.standbys[name]
+        except UnbrokenError as error:
+            self._give_up(name, error)
+            return
         took_s = time.monotonic() - began_s
         print(f"took over {name} after epoch {standby.epoch} in {took_s:.2f} s", flush=True)
 
     def join(self, name: str, giver: str, consumers: Sequence[str]) -> None:
         """Takes the replica at `giver`, and runs it here, for the same consumers."""
         began_s = time.monotonic()
-        self.joining[name] = f"taking {name} from {giver}"
+        self.under_way[name] = f"taking {name} from {giver}"
         try:
             with Peer(giver) as peer:
                 told = peer.act({"do": "consumers", "stream": name})
                 shipped = take_replica(
                     peer, name, self.folder(name),
-                    with_watermarks=len(self._plans[name].watermarks) > 1,
+                    with_watermarks=self._plans[name].notes_watermarks,
                 )  # fmt: skip
             print(
                 f"took {name} after epoch {shipped.epoch} from {giver}: "
                 f"{shipped.bytes_fetched:,} bytes in {time.monotonic() - began_s:.1f} s",
                 flush=True,
             )
-            with self._changing:
-                self._start(self._serve(name, consumers, clients=told))
+            self._start(self._serve(name, consumers, clients=told))
             self.lost.discard(name)
         except UnbrokenError as error:
             # Control asks again with its next answer.
@@ -232,17 +219,15 @@ class Hosted:
 
     def rebuild(self, name: str, gone: str, consumers: Sequence[str]) -> None:
         """Starts a replica with empty state where `gone` left off; nothing of it is left."""
-        self.joining[name] = f"rebuilding {name}"
+        self.under_way[name] = f"rebuilding {name}"
         try:
-            self.forget(name)  # What an earlier life left here is of no use.
-            with self._changing:
-                replica = self._serve(name, consumers, begins_later=True)
-                self._tell()
+            self._remove(name)  # What an earlier life left here is of no use.
+            replica = self._serve(name, consumers, begins_later=True)
+            self._tell()
             seed = successor.begin(
                 replica, self.streams[name], gone, self._book, self._control, self._plans[name]
             )
-            with self._changing:
-                self._start(replica, seed=seed)
+            self._start(replica, seed=seed)
             self.lost.discard(name)
             print(
                 f"{name} is rebuilt from epoch {seed.first} on and speaks from {seed.speak}",
@@ -253,9 +238,14 @@ class Hosted:
             print(f"rebuilding {name}: {error}", file=sys.stderr, flush=True)
             self.leave(name, "it could not be rebuilt")
 
-    def agree(self, consumers: Mapping[str, Sequence[str]], asked_s: float) -> None:
-        """Control's word on who is expected by what is served here, asked for at `asked_s`."""
-        for name, replicas in consumers.items():
+    def agree(self, wanted: Mapping[str, Any], asked_s: float) -> None:
+        """Control's word, asked for at `asked_s`: who is expected, and who could take over."""
+        for name, backups in wanted["backups"].items():
+            replica = self.replicas.get(name)
+            if replica is not None:
+                replica.confirmed.agree(backups["live"], backups["placed"], asked_s=asked_s)
+                replica.show()
+        for name, replicas in wanted["consumers"].items():
             served = self.streams.streams.get(name)
             if served is not None:
                 served.agree(replicas, asked_s=asked_s)
@@ -264,45 +254,51 @@ class Hosted:
     def pick_up(self) -> None:
         """Starts replicas again that have stumbled: from a fork of their last commit, as ever."""
         for name, replica in list(self.replicas.items()):
+            if name in self.under_way:
+                continue
             if replica.lost and not isinstance(replica.fragment.policy, Restart):
-                self._give_up(name, replica.failed)
-            if not replica.stumbled:
-                continue
-            now_s = time.monotonic()
-            recent = [t for t in self._stumbles.get(name, []) if t > now_s - STUMBLES_S]
-            # A busy machine is the usual reason: being in a hurry makes it busier.
-            if recent and now_s - recent[-1] < 2.0 ** len(recent):
-                continue
-            with self._changing:
-                if self.replicas.get(name) is not replica or replica.given_up:
-                    continue
-                self._stumbles[name] = [*recent, now_s]
-                if len(recent) >= STUMBLES_MAX:
-                    replica.give_up()
-                    continue
-                print(f"{name} has stumbled and is started again: {replica.stumbled}",
-                      file=sys.stderr, flush=True)  # fmt: skip
-                replica.stop()
-                self.run(name, self.streams[name].consumers)
+                self.apart(name, self._give_up, replica.failed)
+            elif replica.stumbled and not replica.given_up:
+                self._pick_up(name, replica)
+
+    def _pick_up(self, name: str, replica: Replica) -> None:
+        now_s = time.monotonic()
+        recent = [t for t in self._stumbles.get(name, []) if t > now_s - STUMBLES_S]
+        # A busy machine is the usual reason: being in a hurry makes it busier.
+        if recent and now_s - recent[-1] < 2.0 ** len(recent):
+            return
+        self._stumbles[name] = [*recent, now_s]
+        if len(recent) >= STUMBLES_MAX:
+            replica.give_up()
+            return
+        print(f"{name} has stumbled and is started again: {replica.stumbled}",
+              file=sys.stderr, flush=True)  # fmt: skip
+        self.apart(name, self._start_again, replica)
+
+    def _start_again(self, name: str, replica: Replica) -> None:
+        replica.stop()
+        self.run(name, self.streams[name].consumers)
 
     def leave(self, name: str, why: str) -> None:
         """Ends a replica or standby; what it has stays until the fragment is whole."""
-        with self._changing:
-            standby = self.standbys.pop(name, None)
-            if standby is not None:
-                standby.end()
-            replica = standby.replica if standby else self.replicas.pop(name, None)
-            for stream in (name, name + STAGED):
-                self.streams.streams.pop(stream, None)
-            if replica is not None:
-                self._tell()
-                replica.stop()
-                print(f"left {name}: {why}", flush=True)
+        standby = self.standbys.pop(name, None)
+        if standby is not None:
+            standby.end()
+        replica = self.replicas.pop(name, None) or (standby.replica if standby else None)
+        for stream in (name, name + STAGED):
+            self.streams.streams.pop(stream, None)
+        if replica is not None:
+            self._tell()
+            replica.stop()
+            print(f"left {name}: {why}", flush=True)
 
     def forget(self, name: str) -> None:
         """The fragment is whole without this node: what it left here may go."""
         if name not in self.replicas and name not in self.standbys:
-            shutil.rmtree(self.folder(name), ignore_errors=True)
+            self.apart(name, self._remove)
+
+    def _remove(self, name: str) -> None:
+        shutil.rmtree(self.folder(name), ignore_errors=True)
 
     # What others ask.
 
@@ -342,16 +338,12 @@ class Hosted:
                 if (served := self.streams.streams.get(name)) is not None
             },
             "standbys": {name: held.status() for name, held in list(self.standbys.items())},
-            "joining": dict(self.joining),
+            "joining": dict(self.under_way),
         }
 
-    def _origin(self, fragment: str) -> Origin:
-        """What another node takes when it takes our replica."""
-        replica = self.replicas.get(fragment)
-        if replica is None:
-            raise UnbrokenError(f"{self._node} has no replica of {fragment!r} to give")
-        fingerprint = self._plans[fragment].fingerprint
-        return Origin(self.folder(fragment), replica.term, fingerprint)
+    def known(self, fragment: str) -> plans.Plan:
+        """What is known of the plan of `fragment`."""
+        return self._plans[fragment]
 
     def _plan_for(self, name: str, key: str = "") -> PlanFor:
         """The plan as it will run: its sources know this door, and the replica by key and term."""
@@ -369,41 +361,3 @@ class Hosted:
             )
 
         return for_term
-
-    def _replica(self, command: Command) -> Replica:
-        name = command["fragment"]
-        if name in self._rehearsals:
-            return self._rehearsals[name]
-        standby = self.standbys.get(name)
-        if standby is not None:
-            return standby.replica
-        if name not in self.replicas:
-            raise UnbrokenError(f"{self._node} has no replica of {str(name)[:100]!r}")
-        return self.replicas[name]
-
-    def _held(self, command: Command) -> int | None:
-        return self._replica(command).wait_released(int(command["term"]))
-
-    def _shippable(self, command: Command) -> int | None:
-        replica = self.replicas.get(command["fragment"])
-        if replica is None:  # It is about to start, or has moved.
-            raise Unreachable(f"{self._node} does not run {str(command['fragment'])[:100]!r}")
-        return replica.wait_shippable(int(command["after"]), float(command["wait_s"]))
-
-    def _gate(self, command: Command) -> Any:
-        return self._replica(command).ask(
-            command["input"], int(command["after"]), int(command["term"]),
-            rows=bool(command["rows"]),
-        )  # fmt: skip
-
-    def _slice(self, command: Command) -> Any:
-        return self._replica(command).slice(
-            command["input"], int(command["number"]), int(command["index"]),
-            int(command["count"]), int(command["term"]),
-        )  # fmt: skip
-
-    def _part(self, command: Command, table: Any) -> None:
-        self._replica(command).put_part(
-            int(command["epoch"]), int(command["part"]), int(command["attempt"]), table,
-            int(command["term"]),
-        )  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from unbroken.epochs import Epoch
 from unbroken.errors import CheckpointLost, EpochGone, UnbrokenError
@@ -40,45 +40,6 @@ class Waiting(Protocol):
 
     def stop(self) -> None:
         """Brings no more."""
-
-
-class Repeated:
-    """One epoch of each input, again and again under the next number: for a rehearsal."""
-
-    refused: ClassVar[list[str]] = []
-
-    def __init__(
-        self, streams: Sequence[str], first: int, book: BookReader, *,
-        arrived: Callable[[str, int], None],
-    ) -> None:  # fmt: skip
-        self.error: UnbrokenError | None = None
-        self._arrived = arrived
-        self._epochs: dict[str, Epoch] = {}
-        for stream in streams:
-            follower = Follower(stream, first, partial(book.replicas, stream))
-            try:
-                epoch = None
-                while epoch is None:
-                    epoch = follower.take(timeout_s=POLL_S)
-                self._epochs[stream] = epoch
-            finally:
-                follower.close()
-        self._arrive(first)
-
-    def _arrive(self, number: int) -> None:
-        for stream in self._epochs:
-            self._arrived(stream, number)
-
-    def epoch(self, stream: str, number: int) -> Epoch:
-        """The same rows under every number."""
-        return self._epochs[stream].with_header(number=number)
-
-    def done(self, number: int) -> None:
-        """The next one is there at once."""
-        self._arrive(number + 1)
-
-    def stop(self) -> None:
-        """There is nothing to stop."""
 
 
 class Inputs:

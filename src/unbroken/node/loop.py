@@ -15,10 +15,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +29,7 @@ from unbroken.node import setup
 from unbroken.node.book import BookReader
 from unbroken.node.hosted import Hosted
 from unbroken.node.process import leave_with_parent, or_noted
+from unbroken.node.questions import OWN_SPARK, Questions
 from unbroken.node.replica import START_S_MAX
 from unbroken.streams.flight import Door, Peer
 
@@ -59,6 +58,7 @@ class Node:
             name, self._folder, self._query, self._setup, self.door, self._book, self._control,
             self._report,
         )  # fmt: skip
+        Questions(name, self.door, self._hosted)
         #: Set when control asks for a beat.
         self._heed = threading.Event()
         self.door.on_act("heed", lambda command: self._heed.set())
@@ -123,47 +123,34 @@ class Node:
                 wanted = self._beat()
             if wanted is not None and self._state == setup.RUNNING:
                 self._do(wanted)
-                self._hosted.agree(wanted["consumers"], asked_s)
+                self._hosted.agree(wanted, asked_s)
             self._heed.wait(BEAT_S)
 
     def _do(self, wanted: dict[str, Any]) -> None:
         """Makes true what control wants, as far as it is not."""
-        hosted = self._hosted
+        hosted, consumers = self._hosted, wanted["consumers"]
         mine = {*hosted.replicas, *hosted.standbys}
         given = [*wanted["run"], *wanted["join"], *wanted["hold"], *wanted["rebuild"]]
         for name in mine.difference(given):
-            hosted.leave(name, "it was replaced while this node did not answer")
-        consumers = wanted["consumers"]
+            hosted.apart(name, hosted.leave, "it was replaced while this node did not answer")
         for name in wanted["run"]:
             if name in hosted.standbys:
-                hosted.take_over(name)
-            elif not {name} & {*hosted.replicas, *hosted.joining, *hosted.lost}:
-                self._apart(name, hosted.run, consumers[name])
+                hosted.apart(name, hosted.take_over)
+            elif name not in hosted.replicas and name not in hosted.lost:
+                hosted.apart(name, hosted.run, consumers[name])
         for name, giver in wanted["hold"].items():
-            hosted.hold(name, giver, consumers[name])
+            standby = hosted.standbys.get(name)
+            if standby is not None:
+                standby.giver = giver
+            else:
+                hosted.apart(name, hosted.hold, giver, consumers[name])
         for kind, do in (("join", hosted.join), ("rebuild", hosted.rebuild)):
             for name, whose in wanted[kind].items():
-                if name not in hosted.replicas and name not in hosted.joining:
-                    self._apart(name, do, whose, consumers[name])
+                if name not in hosted.replicas:
+                    hosted.apart(name, do, whose, consumers[name])
         for name in wanted["forget"]:
             if name in self._query.fragments:
                 hosted.forget(name)
-
-    def _apart(self, name: str, do: Callable[..., None], *arguments: Any) -> None:
-        """What takes long is done beside the beat."""
-        hosted = self._hosted
-        hosted.joining[name] = f"about to start {name}"
-
-        def act() -> None:
-            try:
-                do(name, *arguments)
-            except UnbrokenError as error:
-                print(f"{name} cannot be started: {error}", file=sys.stderr, flush=True)
-                hosted.lost.add(name)
-            finally:
-                hosted.joining.pop(name, None)
-
-        threading.Thread(target=act, daemon=True, name=f"start-{name}").start()
 
     def live(self) -> None:
         """Starts, and tells producers and the entry what is new, for ever."""
@@ -183,7 +170,8 @@ class Node:
     def _report(self) -> None:
         report = {
             "do": "report", "node": self.name, "address": self.door.address, "pid": os.getpid(),
-            "state": self._state, **self._hosted.report(),
+            "state": self._state, "sent_bytes": self.door.crossed(*OWN_SPARK),
+            "shipped_bytes": self.door.shipped(), **self._hosted.report(),
         }  # fmt: skip
         with contextlib.suppress(Unreachable):  # The keeper is away: the next report tells.
             self._entry.act(report, timeout_s=5.0)

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import fcntl
 import os
 import signal
@@ -106,7 +107,11 @@ def kill_marked(mark: str, *, spare: int | None = None) -> None:
 
 
 def leave_with_parent() -> None:
-    """Ends this process tree when the process that started it goes away."""
+    """Ends this process tree when the process that started it goes away.
+
+    `kill -USR1` writes into its log what every thread is doing.
+    """
+    faulthandler.register(signal.SIGUSR1)
 
     def wait() -> None:
         # Not sys.stdin: a thread that waits in there aborts the interpreter when it wants to exit.

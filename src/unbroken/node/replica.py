@@ -28,14 +28,16 @@ from unbroken.epochs import Epoch
 from unbroken.errors import CheckpointLost, DefinitionError, FenceError, UnbrokenError
 from unbroken.gate import Gate
 from unbroken.node.book import BookReader
-from unbroken.node.inputs import Inputs, Repeated, Waiting
-from unbroken.node.staged import Staged
+from unbroken.node.inputs import Inputs, Waiting
+from unbroken.node.parts import Parts, nth_slice
+from unbroken.node.staged import Confirmed, Staged
 from unbroken.policies import Upstream
 from unbroken.policies.guarantee import holds_output
 from unbroken.policies.past import Past, Seed
 from unbroken.query import Fragment
 from unbroken.streams.flight import POLL_S
 from unbroken.streams.log import EpochLog, drop_torn_tail
+from unbroken.streams.needs import ack
 from unbroken.streams.source_log import LOG_BYTES_MAX
 
 #: How long a producer on another node may take to start.
@@ -56,11 +58,8 @@ class Replica:
         *,
         name: str,
         log_bytes_max: int = LOG_BYTES_MAX,
-        mute: bool = False,
     ) -> None:
-        """`mute`: a rehearsal, of which nobody hears."""
         self.fragment = fragment
-        self._always_mute = mute
         #: As producers know it.
         self.name = name
         if fork.rebooted(folder):
@@ -70,15 +69,16 @@ class Replica:
         self._book = book
         self._log_bytes_max = log_bytes_max
         self._changed = threading.Condition()
-        self._parts: dict[tuple[int, int, int], pa.Table] = {}
+        self._parts = Parts()
         self._run: Run | None = None
         self._gate: Gate | None = None
         self._inputs: Waiting | None = None
         self._plan = known
         self._held: fork.Start | None = None
-        self._holds_output = not mute and holds_output(fragment.policy, known.traits.operator_class)
         #: What is computed and not shown yet; None if all is shown at once.
         self.staged: Staged | None = None
+        #: What its standbys hold.
+        self.confirmed = Confirmed()
         self._stage(committed=None)
         self._seed: Seed | None = None
         #: Of an upstream-backup fragment: what its state was made from.
@@ -102,21 +102,18 @@ class Replica:
         #: What the replica does, in a sentence.
         self.sentence = "starting"
 
-    @property
-    def with_watermarks(self) -> bool:
-        """Whether a checkpoint counts only with a note of every operator's watermark.
-
-        Spark keeps one for all; a seed must know each of them.
-        """
-        return len(self._plan.watermarks) > (0 if self._past else 1)
-
     def _stage(self, *, committed: int | None) -> None:
-        if self._holds_output:
+        if holds_output(self.fragment.policy, self._plan.traits.operator_class):
             self.staged = Staged(self.folder / "staged", self.log, committed=committed)
+
+    @property
+    def notes_watermarks(self) -> bool:
+        """Whether its checkpoint counts only with a note of every operator's watermark."""
+        return self._plan.notes_watermarks
 
     def hold(self, plan: PlanFor) -> None:
         """Starts the Spark query in advance, if something was shipped: it waits until `start`."""
-        self._held = fork.hold(self.folder, with_watermarks=self.with_watermarks)
+        self._held = fork.hold(self.folder, with_watermarks=self.notes_watermarks)
         if self._held is not None:
             self._start_query(plan, self._held)
             self.sentence = "held: waits to take over"
@@ -131,23 +128,18 @@ class Replica:
         if not self.holding:
             self._held = self._run = None
         if self._held is not None:
-            began = fork.fill(self._held, self.folder, with_watermarks=self.with_watermarks)
+            began = fork.fill(self._held, self.folder, with_watermarks=self.notes_watermarks)
         elif seed is not None:
             began = fork.empty(self.folder)
         else:
-            began = fork.start(self.folder, with_watermarks=self.with_watermarks)
+            began = fork.start(self.folder, with_watermarks=self.notes_watermarks)
         self._seed = seed
         committed = seed.first - 1 if seed else -1 if began.epoch is None else began.epoch
         if began.epoch is None and seed is None:
             self._check_inputs_reach_back(began.lost)
         self._stage(committed=committed)
-        end = max(self.log.next, self.staged.next if self.staged else 0)
-        if began.epoch is not None and end <= committed and not self._always_mute:
-            raise CheckpointLost(
-                f"fragment {self.fragment.name!r}: its checkpoint is at epoch {committed}, but its "
-                f"output log ends before {end}",
-                hint=f"restore {self.log.folder}, or start the query in a new folder",
-            )
+        if began.epoch is not None:
+            self._check_output(committed)
         if self._held is None:
             self._start_query(plan, began)
         self._check_same_code(self._plan.fingerprint)
@@ -161,11 +153,8 @@ class Replica:
             self._changed.notify_all()
 
     def _waiting(self, first: int, gate: Gate) -> Waiting:
-        streams = self.fragment.inputs
-        if self._always_mute:
-            return Repeated(streams, first, self._book, arrived=gate.offer)
         return Inputs(
-            streams, first, self._book, consumer=self.name, changed=self._changed,
+            self.fragment.inputs, first, self._book, consumer=self.name, changed=self._changed,
             arrived=gate.offer,
         )  # fmt: skip
 
@@ -174,7 +163,7 @@ class Replica:
         self._plan = plan(began.term)
         self._run = Run(
             self.fragment.name, self._plan, self.fragment.output_mode, began, self._seal,
-            self._take_parts, with_watermarks=self.with_watermarks,
+            self._parts.take, with_watermarks=self.notes_watermarks,
         )  # fmt: skip
 
     def wait_released(self, term: int) -> int | None:
@@ -194,6 +183,16 @@ class Replica:
         if self._run is not None:
             self._run.stop()
         self.sentence = "stopped"
+
+    def _check_output(self, committed: int) -> None:
+        """A replica is its checkpoint *and* its output (scenario 1)."""
+        end = max(self.log.next, self.staged.next if self.staged else 0)
+        if end <= committed:
+            raise CheckpointLost(
+                f"fragment {self.fragment.name!r}: its checkpoint is at epoch {committed}, but its "
+                f"output log ends before {end}",
+                hint=f"restore {self.log.folder}, or start the query in a new folder",
+            )
 
     def _check_same_code(self, fingerprint: str) -> None:
         """State made by other code, or with other settings, is not ours to go on from."""
@@ -291,22 +290,12 @@ class Replica:
         """One of `count` equal slices of a released epoch, for an executor."""
         self._check_term(term)
         assert self._inputs is not None
-        table = self._inputs.epoch(stream, number).table
-        first, after = (table.num_rows * i // count for i in (index, index + 1))
-        return table.slice(first, after - first)
+        return nth_slice(self._inputs.epoch(stream, number).table, index, count)
 
     def put_part(self, epoch: int, part: int, attempt: int, table: pa.Table, term: int) -> None:
         """An executor pushes a part of the epoch that Spark works on."""
         self._check_term(term)
-        with self._changed:
-            self._parts[epoch, part, attempt] = table
-
-    def _take_parts(self, epoch: int, counted: list[tuple[int, int]]) -> list[pa.Table]:
-        """The parts that count; what other attempts pushed is forgotten."""
-        with self._changed:
-            taken = [self._parts[epoch, part, attempt] for part, attempt in counted]
-            self._parts.clear()
-            return taken
+        self._parts.put(epoch, part, attempt, table)
 
     def _check_term(self, term: int) -> None:
         if term != self.term or self._stopped:
@@ -317,7 +306,7 @@ class Replica:
 
     def _mute(self, number: int) -> bool:
         """Whether consumers have this epoch already, and only the state of it is made again."""
-        return self._always_mute or (self._seed is not None and number < self._seed.speak)
+        return self._seed is not None and number < self._seed.speak
 
     def _seal(self, number: int, rows: pa.Table, digest: str) -> None:
         assert self._gate is not None
@@ -345,23 +334,25 @@ class Replica:
         if self._gate is None or self._gate.committed <= self._acked:
             return []
         self._acked = self._gate.committed
-        ack = {
-            "do": "ack", "consumer": self.name, "term": self.term,
-            "processed": self._acked, "need": self._acked + 1,
-        }  # fmt: skip
+        what = ack(self.name, self.term, self._acked)
         if self._past is not None:
             seed = self._past.seed(min(owed, self._acked + 1))
             # Not known: what was said before stays in force.
-            ack |= {"need": seed.first, "seed": seed.to_dict()} if seed else {"need": 0}
-        return [(name, ack) for name in self.fragment.inputs]
+            what |= {"need": seed.first, "seed": seed.to_dict()} if seed else {"need": 0}
+        return [(name, what) for name in self.fragment.inputs]
 
-    def wait_shippable(self, after: int, wait_s: float) -> int | None:
-        """The newest commit, if it should be shipped now to whoever holds `after`; None: not yet.
+    def show(self) -> None:
+        """Shows what was held back, as far as all who could take over have it."""
+        if self.staged is not None:
+            self.staged.show(self.confirmed.by_all)
+
+    def wait_shippable(self, taker: str, after: int, wait_s: float) -> int | None:
+        """The newest commit, if it should be shipped now to `taker`, who holds `after`; or None.
 
         It should as soon as there is nothing else to do, and in any case when `wait_s` is over.
         """
-        if self.staged is not None:
-            self.staged.show(after)
+        self.confirmed.holds(taker, after, now_s=time.monotonic())
+        self.show()
         with self._changed:
             self._changed.wait_for(
                 lambda: self._stopped or (self._idle and self.committed > after),

@@ -7,11 +7,15 @@ with different rows (scenario 6).  So an epoch is shown only when whoever may ha
 it, together with the state that belongs to it.  What was not shown may be computed again, because
 nobody saw it.
 
-Without a standby nothing is shown: computing goes on until the log's limit.
+* Control says who could take over.  All of them must have an epoch, and whoever else has asked for
+  it and may become one of them meanwhile: a node's word is not enough, it may have been replaced.
+* Without a standby nothing is shown: computing goes on until the log's limit.
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Collection
 from pathlib import Path
 
 from unbroken.epochs import Epoch
@@ -21,6 +25,52 @@ from unbroken.streams.log import EpochLog
 
 #: After a fragment's name: what is not shown yet, for its standby.
 STAGED = "~staged"
+
+
+class Confirmed:
+    """How far those are who could take over: what all of them hold may be shown.
+
+    >>> confirmed = Confirmed()
+    >>> confirmed.holds("ids@node-2", 57, now_s=0.0); confirmed.by_all
+    -1
+    >>> confirmed.agree(["ids@node-2"], ["ids@node-2", "ids@node-3"], asked_s=0.5)
+    >>> confirmed.by_all
+    57
+    >>> confirmed.holds("ids@node-3", 12, now_s=1.0); confirmed.by_all
+    12
+    """
+
+    def __init__(self) -> None:
+        self._live: frozenset[str] = frozenset()
+        self._epochs: dict[str, int] = {}
+        self._first_s: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def holds(self, standby: str, epoch: int, *, now_s: float) -> None:
+        """`standby` could go on after `epoch`."""
+        with self._lock:
+            self._epochs[standby] = epoch
+            self._first_s.setdefault(standby, now_s)
+
+    def agree(self, live: Collection[str], placed: Collection[str], *, asked_s: float) -> None:
+        """Control's word, asked for at `asked_s`: who could take over, and who has a place at all.
+
+        Whoever has none is forgotten; unless it came after the question, and the answer could not
+        know of it.
+        """
+        with self._lock:
+            self._live = frozenset(live)
+            for standby in self._epochs.keys() - set(placed):
+                if self._first_s[standby] < asked_s:
+                    del self._epochs[standby], self._first_s[standby]
+
+    @property
+    def by_all(self) -> int:
+        """The newest epoch that nobody would compute again; -1 for none."""
+        with self._lock:
+            if not self._live:
+                return -1
+            return min(self._epochs.get(name, -1) for name in self._live | self._epochs.keys())
 
 
 class Staged:
@@ -42,6 +92,8 @@ class Staged:
         None: nothing is computed here, it is taken from the writer.
         """
         self._shown = log
+        #: Control's word and a standby's question both may show something.
+        self._showing = threading.Lock()
         for path in sorted(folder.glob("*.arrow"), reverse=True):
             if committed is not None and int(path.name.split(".", 1)[0]) > committed:
                 path.unlink()  # The newest first: a crash in between leaves no hole.
@@ -65,12 +117,13 @@ class Staged:
 
     def show(self, epoch: int) -> None:
         """Shows everything up to `epoch`: the standby has it."""
-        for number in range(self._shown.next, min(epoch + 1, self.log.next)):
-            shown = self.log.read(number).with_header(stream=self._shown.stream)
-            if self._shown.first == self._shown.next:
-                self._shown.start_at(number)
-            self._shown.append(shown)
-        self.log.trim(self._shown.next)
+        with self._showing:
+            for number in range(self._shown.next, min(epoch + 1, self.log.next)):
+                shown = self.log.read(number).with_header(stream=self._shown.stream)
+                if self._shown.first == self._shown.next:
+                    self._shown.start_at(number)
+                self._shown.append(shown)
+            self.log.trim(self._shown.next)
 
     def take(self, peer: Peer, epoch: int) -> None:
         """Takes what the writer at `peer` has not shown yet, up to `epoch`, and what it has shown.

@@ -11,10 +11,8 @@
   anything happens, and after a take-over they simply hear more of it.
 * The query waits in its session before it reads a checkpoint: taking over is linking some files and
   letting go.
-* A first batch takes ten times as long as a tenth: code is generated and compiled, Python processes
-  are started.  So there is a *rehearsal*: the query goes on from a fork of what was shipped, with
-  one epoch again and again, and nobody hears what it says.  Not at once: whoever has just taken
-  over needs the processors more.
+* There is a *rehearsal* before (see `rehearsal`).  Not at once: whoever has just taken over needs
+  the processors more.
 """
 
 from __future__ import annotations
@@ -35,16 +33,13 @@ from unbroken.node.book import BookReader
 from unbroken.node.replica import PlanFor, Replica
 from unbroken.streams.copy_log import extend_log
 from unbroken.streams.flight import POLL_S, Peer
+from unbroken.streams.needs import ack
 
 #: Between two attempts at a writer that does not answer, or whose shipment cannot be taken.
 RETRY_S = 0.2
 TROUBLE_S = 1.0
-#: How much of the stream is rehearsed, and for how long at most: it may be a quiet one.
-REHEARSE_EPOCHS = 20
-REHEARSE_S_MAX = 60.0
 SETTLE_S = 5.0
 SETTLE_S_MAX = 120.0
-LOOK_S = 0.05
 
 
 class Standby:
@@ -55,14 +50,14 @@ class Standby:
         replica: Replica,
         plan: PlanFor,
         *,
-        rehearsal: Callable[[], Replica],
+        rehearse: Callable[[threading.Event], str],
         book: BookReader,
         giver: str,
         interval_s: float,
     ) -> None:
         self.replica = replica
         self._plan = plan
-        self._rehearsal = rehearsal
+        self._rehearse = rehearse
         self._preparing: threading.Thread | None = None
         self._rehearsed = False
         self._book = book
@@ -121,7 +116,8 @@ class Standby:
         try:
             if not self._rehearsed:
                 self._wait_settled()
-                self._rehearse()
+                print(f"{self.replica.name} {self._rehearse(self._stop)}", flush=True)
+                self._rehearsed = True
             with self._busy:
                 if not self._stop.is_set():
                     self.replica.hold(self._plan)
@@ -137,31 +133,14 @@ class Standby:
             if self._stop.wait(1.0):
                 return
 
-    def _rehearse(self) -> None:
-        """Lets the query go on for a few epochs, to be ready for the real one."""
-        if self._stop.is_set():
-            return
-        began_s = time.monotonic()
-        rehearsal = self._rehearsal()
-        try:
-            while rehearsal.epochs_done < REHEARSE_EPOCHS and not rehearsal.failed:
-                if self._stop.wait(LOOK_S) or time.monotonic() - began_s > REHEARSE_S_MAX:
-                    break
-        finally:
-            rehearsal.stop()
-        self._rehearsed = True
-        took_s = time.monotonic() - began_s
-        print(
-            f"{self.replica.name} has rehearsed {rehearsal.epochs_done} epochs in {took_s:.1f} s "
-            f"{rehearsal.failed}",
-            flush=True,
-        )
-
     def _follow(self, peer: Peer) -> None:
         """Waits for news, and takes it."""
         wait_s = max(0.0, self._shipped_s + self._interval_s - time.monotonic())
-        question = {"do": "shippable", "fragment": self.replica.fragment.name, "after": self.epoch}
-        newest = peer.act({**question, "wait_s": wait_s}, timeout_s=2 * POLL_S)
+        question = {
+            "do": "shippable", "fragment": self.replica.fragment.name, "taker": self.replica.name,
+            "after": self.epoch, "wait_s": wait_s,
+        }  # fmt: skip
+        newest = peer.act(question, timeout_s=2 * POLL_S)
         if newest is None:
             return
         if newest > self.epoch:
@@ -183,8 +162,8 @@ class Standby:
                 replica.staged.take(peer, epoch)
 
         shipped = take(
-            peer, replica.fragment.name, replica.folder, with_watermarks=replica.with_watermarks,
-            before_seen=copy_output, known=self._known, taker=replica.name,
+            peer, replica.fragment.name, replica.folder,
+            with_watermarks=replica.notes_watermarks, before_seen=copy_output, known=self._known,
         )  # fmt: skip
         if replica.staged is not None:
             replica.staged.show(shipped.epoch)
@@ -201,16 +180,13 @@ class Standby:
         over again only when what it holds has got as far.
         """
         if self._floor is None:
-            self._floor = max(
-                (
-                    int(told["need"] or 0)
-                    for stream in self.replica.fragment.inputs
-                    for told in self._book.ask_all(
-                        stream, {"do": "seed", "consumer": self.replica.name}
-                    )
-                ),
-                default=0,
-            )
+            needs = []
+            for stream in self.replica.fragment.inputs:
+                told = self._book.ask_all(stream, {"do": "seed", "consumer": self.replica.name})
+                if not told:
+                    raise Unreachable(f"nobody who serves {stream!r} answers")
+                needs += [int(each["need"] or 0) for each in told]
+            self._floor = max(needs)
         return self._floor
 
     def _in_trouble(self, why: str) -> None:
@@ -224,11 +200,8 @@ class Standby:
         if epoch <= self._acked:
             return []
         self._acked = epoch
-        ack = {
-            "do": "ack", "consumer": self.replica.name, "term": self.replica.term,
-            "processed": epoch, "need": epoch + 1,
-        }  # fmt: skip
-        return [(name, ack) for name in self.replica.fragment.inputs]
+        what = ack(self.replica.name, self.replica.term, epoch)
+        return [(name, what) for name in self.replica.fragment.inputs]
 
     def end(self) -> None:
         """Takes no more shipments; one that is under way is broken off."""

@@ -27,6 +27,8 @@ from unbroken.streams.serve import Served
 #: How long to wait for the consumers to say where they are: they look into the book that often.
 ASK_S_MIN = 3 * FRESH_S
 ASK_S_MAX = 10.0
+#: How long to wait for an epoch that is part of the hole; whoever waits cannot be told anything.
+QUIET_S_MAX = 10.0
 LOOK_S = 0.05
 
 
@@ -114,8 +116,13 @@ def _rows_in(replica: Replica, book: BookReader, number: int) -> int:
     """The rows that the inputs had in an epoch; one that has not come yet is waited for."""
     rows = 0
     for stream in replica.fragment.inputs:
-        # Each question has a deadline; the wait has none: a quiet stream is no fault.
+        deadline_s = time.monotonic() + QUIET_S_MAX
         while book.ask(stream, {"do": "extent"})["next"] <= number:
+            if time.monotonic() > deadline_s:
+                raise Unreachable(
+                    f"epoch {number} of {stream!r} has not come yet",
+                    hint="asked again: the hole is on record, and stays the same",
+                )
             time.sleep(LOOK_S)
         rows += Header.from_json(book.ask(stream, {"do": "headers", "from": number})[0]).rows
     return rows

@@ -48,6 +48,18 @@ SEED_BYTES_MAX = 4 << 10
 Seed = Mapping[str, Any]
 
 
+def ack(consumer: str, term: int, processed: int) -> dict[str, Any]:
+    """What a consumer tells its producers when it has processed an epoch for good.
+
+    >>> ack("totals@node-1", 3, 41)["need"]
+    42
+    """
+    return {
+        "do": "ack", "consumer": consumer, "term": term, "processed": processed,
+        "need": processed + 1,
+    }  # fmt: skip
+
+
 @dataclass
 class _Need:
     term: int = 0
