@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from unbroken.engine.session import check_java
+from unbroken.engine.java import check_java
 from unbroken.errors import JavaMissing
 
 
@@ -42,4 +42,4 @@ def test_a_java_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 def test_a_java_that_is_good_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     fake_java(tmp_path, 'openjdk version "21.0.2" 2024-01-16')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert check_java() == 21
+    assert check_java().major == 21

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from unbroken.engine.session import check_java
+from unbroken.engine.java import check_java
 
 
 def run_plain(

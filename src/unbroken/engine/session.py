@@ -8,9 +8,6 @@ A user's own settings go on top, except where they would break equality.
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +15,9 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from unbroken.errors import DefinitionError, JavaMissing
+from unbroken.engine import archive
+from unbroken.engine.java import check_java
+from unbroken.errors import DefinitionError
 
 EQUAL = {
     "spark.sql.session.timeZone": "UTC",
@@ -87,7 +86,7 @@ def session(
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Starts the one Spark session of this process."""
-    check_java()
+    java = check_java()
     refused = sorted(set(settings or {}) & (set(EQUAL) | set(LAYERS)))
     if refused:
         raise DefinitionError(
@@ -110,7 +109,7 @@ def session(
         # Hadoop starts a chmod for every file that it creates.
         "-Djdk.lang.Process.launchMechanism=VFORK "
         # What a JVM that is killed leaves behind goes with the node's folder.
-        f'"-Djava.io.tmpdir={scratch}"',
+        f'"-Djava.io.tmpdir={scratch}" {archive.options(java.text)}',
     )
     if master.startswith("local"):
         builder = builder.config("spark.driver.host", "127.0.0.1")
@@ -127,41 +126,3 @@ def session(
     files = jvm.org.apache.hadoop.fs.FileSystem
     files.getLocal(spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
     return spark
-
-
-def java_version(text: str) -> int | None:
-    """The major version in what `java -version` prints.
-
-    >>> java_version('openjdk version "17.0.15" 2025-04-15'), java_version('java version "1.8.0_4"')
-    (17, 8)
-    """
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', text)
-    if not found:
-        return None
-    major = int(found.group(1))
-    return int(found.group(2)) if major == 1 and found.group(2) else major
-
-
-def check_java() -> int:
-    """The major version of the Java that Spark will use, or a clear error."""
-    home = os.environ.get("JAVA_HOME")
-    java = f"{home}/bin/java" if home else shutil.which("java")
-    hint = (
-        "install Java 17 or 21 (Debian, Ubuntu: apt-get install openjdk-17-jre-headless; "
-        "macOS: brew install openjdk@17) or set JAVA_HOME to one"
-    )
-    if not java or not shutil.which(java):
-        where = f"JAVA_HOME is {home}, but {java} cannot be run" if home else "no java on the PATH"
-        raise JavaMissing(f"Spark needs Java 17 or 21: {where}", hint=hint)
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60)
-    version = java_version(told.stderr + told.stdout)
-    if version is None or version < 17:
-        raise JavaMissing(f"Spark needs Java 17 or 21: {java} is Java {version}", hint=hint)
-    return version
-
-
-if __name__ == "__main__":  # make says what is missing before it starts anything
-    try:
-        print(f"Java {check_java()}: fine")
-    except JavaMissing as missing:
-        sys.exit(f"error: {missing}")
