@@ -1,16 +1,19 @@
 """A node that kills itself at the points that a test names, each once.
 
-`UNBROKEN_TEST_CRASHES` is a JSON list of [point, fragment, epoch].  Only the Python process dies,
-as `kill -9` of one process does: its JVM is left behind, an orphan.
+`UNBROKEN_TEST_CRASHES` is a JSON list of [point, fragment, epoch].  Only one process dies, as with
+`kill -9`: at "sealed" the JVM, as the kernel does when memory is short, and its Python must follow;
+elsewhere the Python, and its JVM is left behind, an orphan.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import signal
+import threading
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from unbroken.engine.run import Run
 from unbroken.node import loop
@@ -25,7 +28,10 @@ def crash(point: str, fragment: str, epoch: int) -> None:
         mark = Path(os.environ["UNBROKEN_TEST_MARKS"]) / f"{at}-{name}-{number}"
         if (at, name, number) == (point, fragment, epoch) and not mark.exists():
             mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+            me = psutil.Process()
+            jvms = [child for child in me.children() if "java" in child.name()]
+            (jvms[0] if point == "sealed" else me).kill()
+            threading.Event().wait()  # It will not come to anything else.
 
 
 def patch() -> None:

@@ -83,7 +83,8 @@ class Run:
         # A pool of its own, so that fragments take turns.
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
         self._query = (
-            frame.writeStream.queryName(name)
+            # Two queries of one session must not have one name: a rehearsal has its own.
+            frame.writeStream.queryName(plan.options["fragment"])
             .outputMode(output_mode)
             .option("checkpointLocation", str(start.checkpoint.spark))
             .foreachBatch(self._batch)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -126,3 +127,15 @@ def session(
     files = jvm.org.apache.hadoop.fs.FileSystem
     files.getLocal(spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
     return spark
+
+
+def leave_with_jvm(spark: SparkSession) -> None:
+    """Ends this process when its JVM ends, out of memory say: half a node is worse than none."""
+    gateway: Any = spark.sparkContext._gateway
+
+    def wait() -> None:
+        code = gateway.proc.wait()
+        print(f"the JVM has ended ({code}), and so does this node", file=sys.stderr, flush=True)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True, name="jvm").start()

@@ -138,7 +138,7 @@ class Clustered:
         told = status["fragments"].get(fragment)
         wanted = self._policy.survives(self._policy.copies)
         served = bool(told and told["nodes"] and told["survives"] == wanted)
-        return served and (not isinstance(self._policy, Passive) or held(status, fragment))
+        return served and (not isinstance(self._policy, Passive) or warm(status, fragment))
 
     def mend(self) -> None:
         """The killed node comes back: as a spare, or to go on with what it held."""
@@ -220,14 +220,15 @@ def holders(status: Mapping[str, Any], fragment: str) -> list[str]:
     return found
 
 
-def held(status: Mapping[str, Any], fragment: str) -> bool:
-    """Whether a standby of `fragment` has its query started, and waits.
+def warm(status: Mapping[str, Any], fragment: str) -> bool:
+    """Whether a standby of `fragment` has its query started, and has rehearsed.
 
-    >>> held({"nodes": {"node-1": {"standbys": {"counts": {"held": True}}}}}, "counts")
+    >>> standby = {"counts": {"held": True, "rehearsed": True}}
+    >>> warm({"nodes": {"node-1": {"standbys": standby}}}, "counts")
     True
     """
     standbys = [told.get("standbys", {}).get(fragment) for told in status["nodes"].values()]
-    return any(standby and standby["held"] for standby in standbys)
+    return any(each and each["held"] and each["rehearsed"] for each in standbys)
 
 
 def sent_bytes(status: Mapping[str, Any]) -> int | None:

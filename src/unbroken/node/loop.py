@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.engine import plan as plans
-from unbroken.engine.session import session
+from unbroken.engine.session import leave_with_jvm, session
 from unbroken.engine.source import EpochSource
 from unbroken.engine.warm import warm_up
 from unbroken.errors import UnbrokenError, Unreachable
@@ -76,6 +76,7 @@ class Node:
             f"{given.query}/{self.name}", master=given.master, scratch=scratch,
             memory=given.memory, settings=given.settings,
         )  # fmt: skip
+        leave_with_jvm(spark)
         spark.dataSource.register(EpochSource)
         self._state = "reading plans"
         self._report()

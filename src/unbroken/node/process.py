@@ -22,6 +22,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -109,9 +110,12 @@ def kill_marked(mark: str, *, spare: int | None = None) -> None:
 def leave_with_parent() -> None:
     """Ends this process tree when the process that started it goes away.
 
-    `kill -USR1` writes into its log what every thread is doing.
+    What it says goes into its log, each line with the time; `kill -USR1` writes there what every
+    thread is doing.
     """
     faulthandler.register(signal.SIGUSR1)
+    for stream in (sys.stdout, sys.stderr):
+        stream.write = _Stamped(stream.write)  # type: ignore[method-assign]
 
     def wait() -> None:
         # Not sys.stdin: a thread that waits in there aborts the interpreter when it wants to exit.
@@ -123,6 +127,26 @@ def leave_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=wait, daemon=True, name="parent").start()
+
+
+class _Stamped:
+    """Writes the time in front of every line.
+
+    >>> stamped = _Stamped(lambda text: print(text, end=""))
+    >>> _ = stamped("alerts: node-2 takes over\\n")         # doctest: +ELLIPSIS
+    2... alerts: node-2 takes over
+    """
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write = write
+        self._at_start = True
+
+    def __call__(self, text: str) -> int:
+        now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+        for line in text.splitlines(keepends=True):
+            self._write(f"{now} {line}" if self._at_start else line)
+            self._at_start = line.endswith("\n")
+        return len(text)
 
 
 def or_noted(folder: Path, name: str, make: Callable[[], _Made]) -> _Made:

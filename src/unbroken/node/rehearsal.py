@@ -32,6 +32,8 @@ from unbroken.streams.follow import Follower
 
 REHEARSE_EPOCHS = 20
 REHEARSE_S_MAX = 60.0
+#: How long Spark may take until its maintenance lets go of the state of a query that has ended.
+UNLOAD_S = 10.0
 LOOK_S = 0.05
 #: After a fragment's name, for its query: no fragment can be called so.
 MARK = "~rehearsal"
@@ -140,6 +142,7 @@ class Rehearsals:
             if rehearsal is not None:
                 rehearsal.stop()
                 del self.running[key]
+                stop.wait(UNLOAD_S)
             # It holds on to layers that nobody needs any more.
             shutil.rmtree(folder, ignore_errors=True)
 
