@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -23,14 +24,21 @@ def commands() -> list[str]:
     return [line.split("#")[0].strip() for line in text.splitlines() if line.strip()]
 
 
-@pytest.mark.timeout(300)
-def test_the_ten_lines_print_what_the_readme_says(tmp_path: Path):
+#: Every program of the README, and what it prints.
+PROGRAMS = [
+    (code, said)
+    for (kind, code), (next_kind, said) in pairwise(BLOCKS)
+    if (kind, next_kind) == ("python", "text")
+]
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(("code", "said"), PROGRAMS, ids=["ten-lines", "kill-a-node"])
+def test_its_programs_print_what_the_readme_says(tmp_path: Path, code: str, said: str):
     """Run as a new user would: from a file of its own."""
-    code = next(body for kind, body in BLOCKS if kind == "python")
-    said = next(body for kind, body in BLOCKS if kind == "text")
-    (tmp_path / "logins.py").write_text(code)
+    (tmp_path / "program.py").write_text(code)
     ran = subprocess.run(
-        [sys.executable, "logins.py"], cwd=tmp_path, capture_output=True, text=True, timeout=240
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=350
     )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout == said

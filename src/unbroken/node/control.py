@@ -36,7 +36,14 @@ from unbroken.errors import DiskError, UnbrokenError, Unreachable
 from unbroken.node import setup
 from unbroken.node.process import leave_with_parent, or_noted
 from unbroken.policies import Active, Gap, Passive, Policy, Upstream
-from unbroken.streams.flight import Command, Door, Peer, checked_name, refuses
+from unbroken.streams.flight import (
+    Command,
+    Door,
+    Peer,
+    checked_consumer,
+    checked_name,
+    refuses,
+)
 
 SAY_S_MAX = 2.0
 #: How often the doors of all nodes are tried.
@@ -124,6 +131,7 @@ class Control:
                     self._hear(node, name, epochs[name])
             for name in command["lost"]:
                 self._repairs.lost(checked_name(name), node)
+            self._held(command["full"])
             doors = {name: member.address for name, member in self._members.items()}
             return self._orders.of(node, doors)
 
@@ -151,6 +159,13 @@ class Control:
             self._repairs.progress(
                 fragment, repair.term, newcomer=epoch, others=max(others, default=None)
             )
+
+    def _held(self, full: Mapping[str, str]) -> None:
+        """Logs are full for the sake of one replica: it goes, if another one is live."""
+        for stream, holder in full.items():
+            fragment, _, node = checked_consumer(holder).partition("@")
+            if node and fragment in self._policies:
+                self._repairs.held(fragment, node, f"the log of {stream} is full, it holds it")
 
     def _hole(self, command: Command) -> dict[str, int]:
         """A replica that starts empty tells what is lost; the answer is what is on record."""
@@ -313,7 +328,9 @@ class Control:
                     "doing": [s for s in sentences if s.startswith((f"{name}:", f"{name} "))],
                 }
         with contextlib.suppress(UnbrokenError):  # It is away: the next word tells.
-            self._entry.act({"do": "protection", "fragments": told}, timeout_s=SAY_S_MAX)
+            full = self._entry.act({"do": "protection", "fragments": told}, timeout_s=SAY_S_MAX)
+            with self._lock:
+                self._held(full)
 
 
 def main() -> None:

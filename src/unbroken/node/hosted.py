@@ -325,7 +325,16 @@ class Hosted:
             for name, standby in list(self.standbys.items())
             if standby.ready
         }
-        return {"replicas": working | ready, "lost": sorted(self.lost)}
+        return {"replicas": working | ready, "lost": sorted(self.lost), "full": self._full()}
+
+    def _full(self) -> dict[str, str]:
+        """Streams whose log is full, and for whose sake."""
+        held = {}
+        for name, replica in list(self.replicas.items()):
+            served = self.streams.streams.get(name)
+            if replica.full and served is not None and (laggard := served.laggard()):
+                held[name] = laggard
+        return held
 
     def report(self) -> dict[str, Any]:
         """What the entry hears, for the book and `status`."""

@@ -238,11 +238,17 @@ class Keeper:
             raise UnbrokenError(f"{NODES_MAX} nodes have reported already: {node} is not taken")
         self._reports[node] = report, time.monotonic()
 
-    def _protected(self, command: Command) -> None:
-        """Control tells how each fragment is protected right now, for `status`."""
+    def _protected(self, command: Command) -> dict[str, str]:
+        """Control tells how each fragment is protected right now, for `status`.
+
+        The answer is which sources are full, and for whose sake alone.
+        """
         if not isinstance(command["fragments"], dict):
             raise UnbrokenError("what control says of its fragments cannot be read")
         self._protection = command["fragments"], time.monotonic()
+        full = [name for name, log in self.sources.items() if log.full]
+        laggards = {name: self._streams[name].laggard() for name in full}
+        return {name: laggard for name, laggard in laggards.items() if laggard}
 
     def _protection_now(self, now_s: float) -> dict[str, Any]:
         """What control said last; while it is silent nobody knows who is live."""

@@ -239,7 +239,7 @@ class Replica:
         assert self._gate is not None
         if self._failed_by_itself is not None:
             return 1
-        if self.log.bytes >= self._log_bytes_max:
+        if self.full:
             self.sentence = f"waiting: the output log holds {self.log.bytes:,} bytes, its limit"
             return None
         if self.staged and self.staged.bytes >= self._log_bytes_max:
@@ -325,6 +325,11 @@ class Replica:
         )  # fmt: skip
         (self.staged or self.log).append(epoch)
         self.rows_out += epoch.rows
+
+    @property
+    def full(self) -> bool:
+        """Whether its output log has reached its limit."""
+        return self.log.bytes >= self._log_bytes_max
 
     def acks(self, owed: int) -> list[tuple[str, dict[str, Any]]]:
         """What to tell the producers, if there is news: (stream, ack).

@@ -200,6 +200,22 @@ class Needs:
             return None
         return min(self._needs, key=lambda name: self._needs[name].need or 0)
 
+    def laggard(self, *, first: int, after: int) -> str | None:
+        """The one for whose sake alone at least half of the epochs from `first` to `after` stay.
+
+        A log that is full because everybody is slow has none: removing one would free nothing.
+
+        >>> needs = Needs()
+        >>> for name, need in [("r@node-1", 3), ("r@node-2", 39)]:
+        ...     needs.record(name, term=1, processed=need - 1, need=need)
+        >>> needs.laggard(first=3, after=41), needs.laggard(first=3, after=90)
+        ('r@node-1', None)
+        """
+        holder = self.holder
+        rest = [entry.need or 0 for name, entry in self._needs.items() if name != holder]
+        freed = min([*rest, after]) - first
+        return holder if holder and 2 * freed >= after - first > 0 else None
+
     @property
     def lowest(self) -> int | None:
         """The lowest need of the expected, 0 of one that has not spoken; None if none is expected.

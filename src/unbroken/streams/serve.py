@@ -196,6 +196,11 @@ class Served:
         with self._lock:
             return self.needs.holder
 
+    def laggard(self) -> str | None:
+        """The consumer for whose sake alone most of the log stays, if there is one."""
+        with self._lock:
+            return self.needs.laggard(first=self.log.first, after=self.log.next)
+
     def _note(self) -> str:
         return json.dumps(
             {

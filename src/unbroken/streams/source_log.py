@@ -169,11 +169,11 @@ class SourceLog:
         with self._room:
             # Asked again after the wait: the lock was free meanwhile, and an impatient client may
             # have sent the same rows a second time.
-            self._room.wait_for(lambda: self._is_known(producer, sequence) or self._has_room(),
+            self._room.wait_for(lambda: self._is_known(producer, sequence) or not self.full,
                                 wait_s)  # fmt: skip
             if self._is_known(producer, sequence):
                 return Receipt(self.open_number, 0, 0, repeated=True)
-            if not self._has_room():
+            if self.full:
                 raise self._full(holder)
             assert self._journal is not None
             taken, ahead = self._split_future(table, now_s)
@@ -187,8 +187,10 @@ class SourceLog:
     def _is_known(self, producer: str, sequence: int) -> bool:
         return sequence <= self._sequences.get(producer, -1)
 
-    def _has_room(self) -> bool:
-        return self.log.bytes + self._open_bytes < self._log_bytes_max
+    @property
+    def full(self) -> bool:
+        """Whether it has reached its limit, and pushes back."""
+        return self.log.bytes + self._open_bytes >= self._log_bytes_max
 
     def _full(self, holder: str | None) -> BackpressureError:
         what = (
