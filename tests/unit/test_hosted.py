@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from unbroken.errors import UnbrokenError
 from unbroken.node.hosted import Hosted
+from unbroken.policies import Passive
+from unbroken.policies.traits import OperatorClass
 from unbroken.streams.flight import Door
 
 
@@ -72,6 +75,28 @@ def test_what_cannot_be_started_is_told_to_control(hosted: Hosted, capsys):
     assert hosted.lost == {"a"}
     assert "a cannot be started: no" in capsys.readouterr().err
     assert hosted.beat()["lost"] == ["a"]
+
+
+def test_what_was_of_no_use_is_no_longer_said_to_be_when_it_is_held_or_forgotten(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+):
+    """A writer that woke up replaced, its inputs trimmed meanwhile, becomes a standby: if it still
+    said that its checkpoint is lost, control would replace it for ever."""
+    fragment = SimpleNamespace(policy=Passive())
+    plan = SimpleNamespace(traits=SimpleNamespace(operator_class=OperatorClass.DETERMINISTIC))
+    monkeypatch.setattr(hosted, "_query", SimpleNamespace(fragments={"a": fragment}))
+    monkeypatch.setattr(hosted, "_plans", {"a": plan})
+    monkeypatch.setattr(hosted, "_serve", lambda name, consumers: None)
+    monkeypatch.setattr(hosted, "_plan_for", lambda name, key="": None)
+    begun: list[str] = []
+    standby = SimpleNamespace(begin=lambda: begun.append("a"), ready=False)
+    monkeypatch.setattr("unbroken.node.hosted.Standby", lambda *_, **__: standby)
+    hosted.lost |= {"a", "b"}
+    hosted.hold("a", "grpc://127.0.0.1:1", [])
+    assert (begun, hosted.beat()["lost"]) == (["a"], ["b"])
+    hosted.forget("b")
+    ended(hosted, "b")
+    assert hosted.beat()["lost"] == []
 
 
 def test_forgetting_waits_for_nobody_and_removes_nothing_that_is_used(hosted: Hosted):

@@ -177,6 +177,8 @@ class Hosted:
             self._serve(name, consumers), self._plan_for(name), book=self._book, giver=giver,
             interval_s=fragment.policy.interval_s, rehearse=rehearse,
         )  # fmt: skip
+        # What was of no use here is superseded; said on, it would be replaced again and again.
+        self.lost.discard(name)
         self.standbys[name].begin()  # Its query asks this node, which must know it by now.
         self._tell()
 
@@ -299,6 +301,7 @@ class Hosted:
 
     def _remove(self, name: str) -> None:
         shutil.rmtree(self.folder(name), ignore_errors=True)
+        self.lost.discard(name)
 
     # What others ask.
 
