@@ -1,9 +1,10 @@
 """`unbroken run` with real processes and real Spark: killed half way, the answer is the same.
 
 Goal: whatever happens to the command, the same command again ends with every row counted once and
-every epoch written once.
-Method: 137,237 network events; the command and its process group get kill -9 when a third of the
-epochs is written; the second run's results are compared with the exact answer, row by row.
+every epoch written once, on skewed real data.
+Method: 137,237 network events and 45,305 lines of text; the command and its process group get
+kill -9 when a third of the epochs is written; the second run's results are compared with the exact
+answers, row by row.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ import pytest
 
 WAIT_S = 280.0
 ROWS = 137_237
-ROWS_PER_EPOCH = 1000
-EPOCHS = 138
+ROWS_PER_EPOCH = 1250
+EPOCHS = 110
 
 QUERY = '''
 from pyspark.sql import functions as F
@@ -55,7 +56,22 @@ def activity(events):
     )
 
 
+lines = query.source("lines", "number BIGINT, line STRING")
+
+
+@query.fragment(lines)
+def words(lines):
+    found = F.expr("regexp_extract_all(lower(line), '([a-z]+)', 1)")
+    return lines.select(F.explode(found).alias("word"))
+
+
+@query.fragment(words, output_mode="update")
+def counts(words):
+    return words.groupBy("word").count()
+
+
 query.sink(activity)
+query.sink(counts)
 '''
 
 Answer = dict[tuple[int, str], tuple[int, int, int, int]]
@@ -82,6 +98,15 @@ def answer(folder: Path) -> Answer:
     return found
 
 
+def word_counts(folder: Path) -> dict[str, int]:
+    """The newest count of each word."""
+    found: dict[str, int] = {}
+    for path in sorted(folder.glob("epoch-*.parquet")):
+        table = pq.read_table(path)
+        found.update(zip(table["word"].to_pylist(), table["count"].to_pylist(), strict=True))
+    return found
+
+
 def numbers(folder: Path) -> list[int]:
     return sorted(int(path.name[6:18]) for path in folder.glob("epoch-*.parquet"))
 
@@ -89,11 +114,12 @@ def numbers(folder: Path) -> list[int]:
 class Command:
     """The command in a process group of its own, its output in a file."""
 
-    def __init__(self, folder: Path, trace: Path) -> None:
+    def __init__(self, folder: Path, trace: Path, text: Path) -> None:
         self.output = folder / f"output-{time.monotonic_ns()}.txt"
         words = [
-            "run", "net.py", "--source", f"events={trace}", "--sink", "activity=out",
-            "--rows-per-epoch", str(ROWS_PER_EPOCH), "--port", "0", "--master", "local[1]",
+            "run", "net.py", "--source", f"events={trace}", "--source", f"lines={text}",
+            "--sink", "activity=out", "--sink", "counts=counts",
+            "--rows-per-epoch", str(ROWS_PER_EPOCH), "--port", "0", "--master", "local[2]",
             "--json",
         ]  # fmt: skip
         with open(self.output, "wb") as output:
@@ -133,9 +159,10 @@ def working_in(folder: Path) -> list[str]:
 @pytest.mark.timeout(3 * WAIT_S)
 def test_killed_half_way_and_run_again_gives_the_exact_answer(shared_data: Path, tmp_path: Path):
     trace = shared_data / "net" / "wrccdc2018_events.csv.gz"
+    text = shared_data / "text" / "collected-works.txt"
     (tmp_path / "net.py").write_text(QUERY)
-    out = tmp_path / "out"
-    first = Command(tmp_path, trace)
+    out, counts = tmp_path / "out", tmp_path / "counts"
+    first = Command(tmp_path, trace, text)
     try:
         wait_for(lambda: len(numbers(out)) >= EPOCHS // 3, first, "a third of the epochs")
     finally:
@@ -145,24 +172,27 @@ def test_killed_half_way_and_run_again_gives_the_exact_answer(shared_data: Path,
     # The replay stays 64 epochs ahead at most, so it was killed in the middle of the file.
     assert 0 < rows_sent(first) < ROWS
 
-    second = Command(tmp_path, trace)
+    second = Command(tmp_path, trace, text)
     try:
         second.process.wait(WAIT_S)
     finally:
         second.kill()
     assert second.process.returncode == 0, second.text
     assert "continuing in" in second.text
-    assert numbers(out) == list(range(EPOCHS))
+    assert numbers(out) == numbers(counts) == list(range(EPOCHS))
     for number, table in before.items():
         assert pq.read_table(out / f"epoch-{number:012d}.parquet").equals(table)
     assert answer(out) == expected(shared_data / "net" / "expected_tumbling10.csv")
+    with open(shared_data / "text" / "expected_wordcount_total.tsv") as file:
+        totals = {word: int(n) for word, n in csv.reader(file, delimiter="\t")}
+    assert word_counts(counts) == totals
     assert working_in(tmp_path) == []
 
     readings = [json.loads(line) for line in second.text.splitlines() if line.startswith("{")]
     assert [r["state"] for r in readings[-2:]] == ["done", "summary"]
     assert readings[-1]["epochs"] == EPOCHS
 
-    third = Command(tmp_path, trace)
+    third = Command(tmp_path, trace, text)
     third.process.wait(30)
     assert third.process.returncode == 0
     assert third.text.startswith("nothing new: ")
@@ -183,7 +213,8 @@ def test_ctrl_c_ends_all_processes(shared_data: Path, tmp_path: Path):
         {"ts": [0.0], "orig_h": ["a"], "resp_h": ["b"], "resp_p": [1], "service": ["s"]}
     )
     pq.write_table(table, tmp_path / "one.parquet")
-    command = Command(tmp_path, tmp_path / "one.parquet")
+    (tmp_path / "one.txt").write_text("one line\n")
+    command = Command(tmp_path, tmp_path / "one.parquet", tmp_path / "one.txt")
     try:
         wait_for(lambda: any("java" in text for text in working_in(tmp_path)), command, "Spark")
         command.process.send_signal(signal.SIGINT)
