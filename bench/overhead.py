@@ -28,22 +28,10 @@ import pyarrow.parquet as pq
 from workloads import DDL, WORKLOADS, rows
 
 import unbroken as ub
+from unbroken.measure.costs import cpu_s
 
 HERE = Path(__file__).parent
 EPOCH_S_MAX = 120.0
-
-
-def tree_cpu_s(pid: int) -> float:
-    """CPU seconds of a process and all its descendants, the finished ones included."""
-    total = 0.0
-    root = psutil.Process(pid)
-    for process in [root, *root.children(recursive=True)]:
-        try:
-            t = process.cpu_times()
-        except psutil.NoSuchProcess:
-            continue
-        total += t.user + t.system + t.children_user + t.children_system
-    return total
 
 
 class Alone:
@@ -85,7 +73,7 @@ class Alone:
         return float(at) - began, int(count)
 
     def cpu_s(self) -> float:
-        return tree_cpu_s(self._process.pid)
+        return cpu_s([self._process.pid])
 
     def close(self) -> None:
         for process in psutil.Process(self._process.pid).children(recursive=True):
@@ -125,7 +113,7 @@ class Unbroken:
     def cpu_s(self) -> float:
         # The client's own share is part of the price: send, follow, and what they cost here.
         own = time.process_time()
-        return own + sum(tree_cpu_s(self._cluster.pid(name)) for name in ("keeper", "node-1"))
+        return own + cpu_s(map(self._cluster.pid, ("keeper", "node-1")))
 
     def close(self) -> None:
         self._cluster.close()
