@@ -1,6 +1,6 @@
 """What protection costs while nothing fails: rows per second and CPU, in turns, in one run.
 
-    python bench/protection.py                 # count by key, 100,000 keys, about eight minutes
+    python bench/protection.py                 # count by key, 100,000 keys, about five minutes
     python bench/protection.py --quick
 
 One cluster per policy, all of them up, one of them at work: epochs are sent as fast as they come
@@ -70,9 +70,9 @@ def main() -> None:
     """Prints medians, quartiles, and ratios to no protection."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workload", choices=sorted(WORKLOADS), default="keyed")
-    parser.add_argument("--quick", action="store_true", help="2 short turns instead of 6")
+    parser.add_argument("--quick", action="store_true", help="2 short turns instead of 5")
     given = parser.parse_args()
-    turns, warm, per_turn = (2, 20, 20) if given.quick else (6, 60, 60)
+    turns, warm, per_turn = (2, 20, 20) if given.quick else (5, 60, 40)
     contenders: list[Contender] = []
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in CONTENDERS}
     try:
