@@ -16,7 +16,7 @@ env: .venv/ready
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-# Spark's classes, ready to be mapped: made once, nodes start in half of the time.
+# Spark's classes, ready to be mapped: made once, sessions are up in half of the time.
 java: env
 	@$(BIN)/python -m unbroken.engine.java
 	@$(BIN)/python -m unbroken.engine.archive

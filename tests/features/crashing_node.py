@@ -19,7 +19,7 @@ from unbroken.engine.run import Run
 from unbroken.node import loop
 from unbroken.node.replica import Replica
 
-POINTS = ("released", "sealed", "committed", "noted")
+POINTS = ("sealed", "committed")
 
 
 def crash(point: str, fragment: str, epoch: int) -> None:
@@ -39,14 +39,12 @@ def patch() -> None:
     seal, save, committed = Replica._seal, Run.save_watermarks, Replica._committed
 
     def _seal(self: Any, number: int, *rest: Any) -> None:
-        crash("released", self.fragment.name, number)
         seal(self, number, *rest)
         crash("sealed", self.fragment.name, number)
 
     def save_watermarks(self: Any, epoch: int) -> None:
         crash("committed", self._name, epoch)
         save(self, epoch)
-        crash("noted", self._name, epoch)
 
     Replica._seal = _seal  # type: ignore[method-assign]
     Run.save_watermarks = save_watermarks  # type: ignore[method-assign]

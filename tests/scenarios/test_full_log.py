@@ -43,13 +43,10 @@ class Played:
     def __init__(self, name: str, control: Peer, entry: Peer) -> None:
         self.name, self._control, self._entry, self.door = name, control, entry, Door()
 
-    def beat(self) -> dict[str, Any]:
+    def beat(self) -> None:
         told = {"copy": {"epoch": 0, "failed": ""}}
         who = {"node": self.name, "address": self.door.address, "state": setup.RUNNING}
-        orders: dict[str, Any] = self._control.act(
-            {"do": "beat", **who, "replicas": told, "lost": [], "full": {}}
-        )
-        return orders
+        self._control.act({"do": "beat", **who, "replicas": told, "lost": [], "full": {}})
 
     def ack(self, processed: int) -> None:
         self._entry.act(

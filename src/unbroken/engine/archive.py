@@ -1,4 +1,4 @@
-"""An archive of Spark's classes: a JVM that maps it starts in half of the time.
+"""An archive of Spark's classes: a session whose JVM maps it is up in half of the time.
 
     make env ─▶ a session that runs one small query, and writes down the classes that it loaded
     session  ─▶ maps them: nothing is looked for in jars, read and verified, and all nodes of a
@@ -94,7 +94,7 @@ def main() -> None:
         return
     java = check_java().text
     if not path(java).exists():
-        print("archive of Spark's classes: making it, once; nodes start in half of the time then")
+        print("archive of Spark's classes: making it, once (about a minute)")
     try:
         print(f"archive of Spark's classes: {make(java).stat().st_size >> 20} MiB")
     except (OSError, subprocess.SubprocessError) as error:

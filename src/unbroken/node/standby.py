@@ -127,7 +127,7 @@ class Standby:
                 print(f"{self.replica.name} {self._rehearse(self._stop)}", flush=True)
                 self.rehearsed = True
         except UnbrokenError as error:
-            print(f"{self.replica.name} is not held: {error}", file=sys.stderr, flush=True)
+            print(f"{self.replica.name} cannot be prepared: {error}", file=sys.stderr, flush=True)
             self._stop.wait(TROUBLE_S)
 
     def _wait_quiet(self) -> None:
