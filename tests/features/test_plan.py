@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cells
 import pytest
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
@@ -19,6 +20,7 @@ from unbroken.engine.session import session
 from unbroken.engine.source import EpochSource
 from unbroken.errors import DefinitionError
 from unbroken.policies import Policy
+from unbroken.policies.guarantee import guarantee
 from unbroken.policies.traits import Traits
 
 DDL = "ts TIMESTAMP, k INT, v DOUBLE"
@@ -366,3 +368,16 @@ def test_explain_says_for_every_fragment_what_a_failure_does(spark: Any):
     warned = graph["fragments"]["noisy"]["warnings"]
     assert len(warned) == 2
     assert all(f"  warning   {each}" in text for each in warned)
+
+
+def test_the_cells_that_are_tested_under_failures_are_those_that_explain_describes(spark: Any):
+    """`test_guarantees` takes classes and guarantees from the table; here from Spark's plan."""
+    graph = describe(cells.query, plan.analyze_all(spark, cells.query))["fragments"]
+    assert set(graph) == set(cells.CELLS)
+    for name, (each, policy) in cells.CELLS.items():
+        stated = guarantee(policy, each)
+        assert stated is not None
+        assert graph[name]["class"] == each.value
+        assert (graph[name]["merging"], graph[name]["plain"]) == (
+            stated.merging.value, stated.plain.value
+        )  # fmt: skip

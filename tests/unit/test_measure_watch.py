@@ -31,6 +31,17 @@ def test_a_silence_is_counted_less_the_usual_spacing_and_also_if_it_began_before
     assert effect.gap_s == pytest.approx(3.5 - SPACING_S)
 
 
+def test_a_silence_long_after_the_kill_is_told_apart_from_the_one_around_it():
+    """Method: one output more after the kill, 0.8 s of silence, and 1.5 s when all is repaired."""
+    watch = Watch()
+    steady(watch, 0.0, 41)  # The last at 20.0, after the kill.
+    steady(watch, 20.8, 20)  # The last at 30.3.
+    steady(watch, 31.8, 10)
+    effect = watch.effect(kill_s=19.9)
+    assert effect.gap_s == pytest.approx(0.3)
+    assert effect.later_s == pytest.approx(1.0)
+
+
 def test_it_is_back_when_outputs_are_in_time_again_after_the_worst_one():
     """Method: after a silence three late outputs, one in time by chance, a late one, then all."""
     watch = Watch()

@@ -60,6 +60,8 @@ class Found:
     sent_bytes_per_s: float | None = None
     kept_bytes: int | None = None
     latency_s: float | None = None
+    #: The longest silence, less the usual one, when nobody was killed: what a gap is compared with.
+    silence_s: float | None = None
     rows: int = 0
     difference: Difference | None = None
 
@@ -164,6 +166,7 @@ class _Course:
 
     def _undisturbed(self, length_s: float) -> None:
         contender, found = self._contender, self._found
+        watched_s = time.time()
         began_s, cpu_s, sent = time.monotonic(), contender.cpu_s(), contender.sent_bytes()
         self._sleep(length_s)
         took_s = time.monotonic() - began_s
@@ -175,6 +178,7 @@ class _Course:
         usual = [watch.usual(time.time())[1] for watch in contender.watches]
         late = [each for each in usual if each is not None]
         found.latency_s = round(max(late), 3) if late else None
+        found.silence_s = max(watch.silence(watched_s) for watch in contender.watches)
         self._say(f"{found.name}: undisturbed, {found.cpu_s_per_s:.2f} CPU s per second")
 
     def _steady(self) -> None:

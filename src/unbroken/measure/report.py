@@ -18,8 +18,8 @@ PLAIN = "plain"
 GAP_S_MIN = 0.01
 
 _HEADS = (
-    "", "kills", "detect s", "output gap s", "back s", "peak s", "lost", "repeated", "wrong",
-    "CPU s/s", "sent/s", "kept",
+    "", "kills", "detect s", "output gap s", "later s", "back s", "peak s", "lost",
+    "repeated", "wrong", "CPU s/s", "sent/s", "kept",
 )  # fmt: skip
 
 
@@ -34,6 +34,9 @@ def words(found: Sequence[Found]) -> str:
     lines = _columns([_HEADS, *(_line(each, base) for each in ran)]) if ran else []
     if base is not None and len(ran) > 1:
         lines.append(f"sent and kept: what is more (+) or less than under {BASE}")
+    silences = [f"{each.silence_s:.2f} ({each.name})" for each in ran if each.silence_s is not None]
+    if silences:
+        lines.append(f"the longest silence undisturbed, less the usual: {', '.join(silences)}")
     by_workload: dict[str, list[str]] = {}
     for each in ran:
         by_workload.setdefault(each.workload, []).append(each.name)
@@ -83,9 +86,9 @@ def _line(found: Found, base: Found | None) -> tuple[str, ...]:
     if base is not None and not own:
         sent, kept = _beyond(sent, base.sent_bytes_per_s), _beyond(kept, base.kept_bytes)
     return (
-        found.name, str(len(found.effects)), _seconds(found.median("detect_s")), gap, back,
-        _seconds(found.median("peak_s")), *rows, _seconds(found.cpu_s_per_s),
-        size(sent, more=not own), size(kept, more=not own),
+        found.name, str(len(found.effects)), _seconds(found.median("detect_s")), gap,
+        _seconds(found.median("later_s")), back, _seconds(found.median("peak_s")),
+        *rows, _seconds(found.cpu_s_per_s), size(sent, more=not own), size(kept, more=not own),
     )  # fmt: skip
 
 

@@ -5,8 +5,10 @@
                        ◀── silence ─────▶  ◀─ catching up ─▶ back
                                                              (as late as before, or 1.1 of that)
 
-* The *output gap* is the longest silence that ends after the kill, less the usual time between two
-  outputs: what a client notices that waits for the next one.
+* The *output gap* is the longest silence around the kill, one that begins at most `AROUND_S` after
+  it, less the usual time between two outputs: what a client notices that waits for the next one.
+* *Later* is the same of all silences after those: what the repair costs, on a machine that the
+  newcomer shares with those who work.
 * *Latency* is from the moment when the newest row of an output was due to the moment when the
   client holds the result, whether or not anybody kept up.
 * *Back* is the first moment after the worst latency from which outputs are in time again; one
@@ -27,11 +29,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 #: So many outputs before a kill say what is usual.
 USUAL_OUTPUTS = 20
+#: A silence that begins so soon after a kill is put down to it.  What was on its way when a process
+#: died may still come; a repair takes longer to begin to disturb.
+AROUND_S = 2.0
 #: In time again: at most so many times as late as before ...
 BACK_FACTOR = 1.1
 #: ... and a little, because a tenth of a short latency is less than a busy machine's jitter.
@@ -51,6 +56,8 @@ class Effect:
     gap_s: float
     peak_s: float | None
     back_s: float | None
+    #: The longest silence afterwards, less the usual one.
+    later_s: float = 0.0
     #: From the kill until it was noticed.
     detect_s: float | None = None
     #: The process that was killed.
@@ -96,19 +103,32 @@ class Watch:
             statistics.median(late) if late else None,
         )
 
+    def silence(self, since_s: float) -> float:
+        """The longest silence that began after `since_s`, less the usual one.
+
+        >>> Watch([(0.0, None), (0.5, None), (1.0, None), (2.0, None)]).silence(since_s=0.0)
+        0.5
+        """
+        lengths = [b - a for (a, _), (b, _) in pairwise(list(self.came)) if a >= since_s]
+        usual_s = statistics.median(lengths) if lengths else 0.0
+        return round(max(lengths, default=0.0) - usual_s, 3)
+
     def effect(self, kill_s: float) -> Effect:
         """What the kill did, as far as it is seen yet."""
         came = list(self.came)
         spacing_s, before_s = self.usual(kill_s)
-        silences = [b - a for (a, _), (b, _) in pairwise(came) if b > kill_s]
+        silences = [(a, b - a) for (a, _), (b, _) in pairwise(came) if b > kill_s]
+        around = [length for began, length in silences if began <= kill_s + AROUND_S]
+        later = [length for began, length in silences if began > kill_s + AROUND_S]
+        gap_s, later_s = (max(0.0, max(each, default=0.0) - spacing_s) for each in (around, later))
+        effect = Effect(round(gap_s, 3), None, None, round(later_s, 3))
         after = [(at, late) for at, late in came if at > kill_s and late is not None]
-        gap_s = max(0.0, max(silences, default=0.0) - spacing_s)
         if not after or before_s is None:
-            return Effect(round(gap_s, 3), None, None)
+            return effect
         back_s = _back(after, kill_s, BACK_FACTOR * before_s + JITTER_S)
-        return Effect(
-            round(gap_s, 3), round(max(late for _, late in after), 3),
-            None if back_s is None else round(back_s, 3),
+        return replace(
+            effect, peak_s=round(max(late for _, late in after), 3),
+            back_s=None if back_s is None else round(back_s, 3),
         )  # fmt: skip
 
 
@@ -126,8 +146,8 @@ def _back(after: Sequence[tuple[float, float]], kill_s: float, in_time_s: float)
 def worst(effects: Iterable[Effect]) -> Effect:
     """One effect for a query with several results: each figure from the one that suffered most.
 
-    >>> worst([Effect(0.5, 1.0, 2.0), Effect(0.1, 1.5, None)])
-    Effect(gap_s=0.5, peak_s=1.5, back_s=None, detect_s=None, killed='')
+    >>> worst([Effect(0.5, 1.0, 2.0, 0.2), Effect(0.1, 1.5, None)])
+    Effect(gap_s=0.5, peak_s=1.5, back_s=None, later_s=0.2, detect_s=None, killed='')
     """
     given = list(effects)
     peaks = [each.peak_s for each in given if each.peak_s is not None]
@@ -136,4 +156,5 @@ def worst(effects: Iterable[Effect]) -> Effect:
         max(each.gap_s for each in given),
         max(peaks, default=None),
         None if None in backs else max(back for back in backs if back is not None),
+        max(each.later_s for each in given),
     )

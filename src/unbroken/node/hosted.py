@@ -13,6 +13,7 @@ with every beat.
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 import threading
@@ -23,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.checkpoints.shipments import forget_shipments
-from unbroken.checkpoints.take import take_replica
+from unbroken.checkpoints.take import take, take_replica
 from unbroken.engine import plan as plans
 from unbroken.engine.source import READ_BY_EXECUTORS, READ_BY_PLANNER
-from unbroken.errors import CheckpointLost, UnbrokenError
+from unbroken.errors import CheckpointLost, UnbrokenError, Unreachable
 from unbroken.node import setup, successor
 from unbroken.node.book import BookReader
 from unbroken.node.rehearsal import Rehearsals
@@ -36,6 +37,7 @@ from unbroken.node.standby import Standby
 from unbroken.policies import Passive, Restart
 from unbroken.policies.guarantee import holds_output
 from unbroken.query import Query
+from unbroken.streams.copy_log import extend_log
 from unbroken.streams.flight import Door, Peer
 from unbroken.streams.needs import KEEP_EPOCHS
 from unbroken.streams.serve import Served, StreamDoor
@@ -43,6 +45,8 @@ from unbroken.streams.serve import Served, StreamDoor
 #: A replica that stumbles more often than this within `STUMBLES_S` has failed.
 STUMBLES_MAX = 6
 STUMBLES_S = 300.0
+#: A newcomer goes on from what it has if its query does not wait by then.
+HELD_S_MAX = 60.0
 #: For so long after a question to control its answer is believed; shorter than any silence that
 #: makes a node suspected.
 TRUST_S = 1.5
@@ -207,17 +211,35 @@ class Hosted:
                     peer, name, self.folder(name),
                     with_watermarks=self._plans[name].notes_watermarks,
                 )  # fmt: skip
-            print(
-                f"took {name} after epoch {shipped.epoch} from {giver}: "
-                f"{shipped.bytes_fetched:,} bytes in {time.monotonic() - began_s:.1f} s",
-                flush=True,
-            )
-            self._start(self._serve(name, consumers, clients=told))
+                print(
+                    f"took {name} after epoch {shipped.epoch} from {giver}: "
+                    f"{shipped.bytes_fetched:,} bytes in {time.monotonic() - began_s:.1f} s",
+                    flush=True,
+                )
+                replica = self._serve(name, consumers, clients=told)
+                self._catch_up(peer, replica)
+            self._start(replica)
             self.lost.discard(name)
         except UnbrokenError as error:
             # Control asks again with its next answer.
             print(f"taking {name}: {error}", file=sys.stderr, flush=True)
             self.leave(name, "it could not be started")
+
+    def _catch_up(self, peer: Peer, replica: Replica) -> None:
+        """Takes what `peer` has made while a query was started here, so that little is left to do.
+
+        A query takes seconds to start, and as a newcomer it is slower than the others for a while:
+        what it does not have to compute again brings it live earlier.
+        """
+        name = replica.fragment.name
+        self.replicas[name] = replica  # Its query asks this node, which must know it.
+        replica.hold(self._plan_for(name))
+        replica.wait_held(HELD_S_MAX)
+        with contextlib.suppress(Unreachable):  # What it has is whole, only older.
+            take(
+                peer, name, replica.folder, with_watermarks=replica.notes_watermarks,
+                before_seen=lambda epoch: extend_log(peer, replica.log, last=epoch),
+            )  # fmt: skip
 
     def rebuild(self, name: str, gone: str, consumers: Sequence[str]) -> None:
         """Starts a replica with empty state where `gone` left off; nothing of it is left."""

@@ -75,6 +75,8 @@ class Replica:
         self._inputs: Waiting | None = None
         self._plan = known
         self._held: fork.Start | None = None
+        #: Whether the held query has started, and asks whether it may go on.
+        self._waits = threading.Event()
         #: What is computed and not shown yet; None if all is shown at once.
         self.staged: Staged | None = None
         #: What its standbys hold.
@@ -169,9 +171,16 @@ class Replica:
     def wait_released(self, term: int) -> int | None:
         """The question of a query that has started: its first epoch, or None for "not yet"."""
         with self._changed:
+            self._waits.set()
             self._changed.wait_for(lambda: self._stopped or self.first is not None, POLL_S)
             self._check_term(term)
             return self.first
+
+    def wait_held(self, timeout_s: float) -> None:
+        """Waits until the query that is held has started, or will not."""
+        deadline_s = time.monotonic() + timeout_s
+        while self.holding and not self._waits.wait(0.1) and time.monotonic() < deadline_s:
+            pass
 
     def stop(self) -> None:
         """Ends the replica on this node; its checkpoint and its log stay as they are."""
