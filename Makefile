@@ -1,6 +1,7 @@
 # Two commands do everything: `make demo` and `make test`.  Both build .venv from the lock file.
 PYTHON ?= python3
 BIN := .venv/bin
+PYTEST := $(BIN)/python -m pytest -q
 
 .PHONY: env java demo test check bench lock clean
 
@@ -29,8 +30,16 @@ check: env
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Tests with Spark mostly wait for one process or another: those without it run beside them.
 test: check java
-	$(BIN)/python -m pytest -q --durations=15
+	@mkdir -p build; \
+	$(PYTEST) --basetemp=build/without-spark tests/unit tests/scenarios src \
+	  >build/without-spark.txt 2>&1 & beside=$$!; \
+	trap 'kill $$beside 2>/dev/null' EXIT INT TERM; \
+	$(PYTEST) --basetemp=build/with-spark --durations=15 tests/features; with=$$?; \
+	wait $$beside; without=$$?; trap - EXIT; \
+	cat build/without-spark.txt; \
+	test $$with = 0 -a $$without = 0
 
 bench: env
 	$(BIN)/python bench/overhead.py

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import TracebackType
 
 from unbroken.client.cluster import Cluster
+from unbroken.control.detector import TIMINGS
 from unbroken.control.placement import place
 from unbroken.errors import DefinitionError, UnbrokenError, Unreachable
 from unbroken.node import setup
@@ -51,6 +52,9 @@ class LocalCluster(Cluster):
 
     With fewer nodes than a policy asks for, the cluster starts with what can be placed and `status`
     says what it waits for; `strict=True` refuses instead.
+
+    `timing` says how long a silent node is waited for: `local`, `lan` or `wan`.  One that refuses
+    connections is known to be dead at once.
     """
 
     #: What runs as a node; a test puts a node there that dies when it is told to.
@@ -69,11 +73,14 @@ class LocalCluster(Cluster):
         memory: str = "1g",
         settings: Mapping[str, str] | None = None,
         log_bytes_max: int = 1 << 30,
+        timing: str = "local",
         strict: bool = False,
     ) -> None:
         query.check()
         if nodes < 1:
             raise DefinitionError(f"a cluster of {nodes} nodes", hint="at least one node")
+        if timing not in TIMINGS:
+            raise DefinitionError(f"no timing {timing!r}", hint=f"one of: {', '.join(TIMINGS)}")
         self.nodes = [f"node-{i + 1}" for i in range(nodes)]
         fragments = [s.name for s in query.check() if s.name in query.fragments]
         placement = place({f: query.fragments[f].policy.copies for f in fragments}, self.nodes)
@@ -98,6 +105,7 @@ class LocalCluster(Cluster):
             memory=memory,
             settings=dict(settings or {}),
             log_bytes_max=log_bytes_max,
+            timing=timing,
             hold_clock=True,
         )
         self._query = query

@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import unbroken as ub
+from unbroken.cli import measured
 
 WAIT_S = 90.0
 
@@ -95,5 +96,10 @@ def test_rows_arrive_once_although_the_keeper_is_killed_and_a_node_is_frozen(tmp
         status = json.loads(unbroken("status", "--json", "--at", cluster.address))
         assert set(status["nodes"]) == {"node-1", "node-2"}
         assert {n["state"] for n in status["nodes"].values()} == {"running"}
+        numbers = measured.of(status, "doubled")
+        assert numbers.work_s is not None
+        assert 0 < numbers.work_s < WAIT_S
+        assert numbers.start_s is not None
+        assert measured.bytes_kept(status, ["numbers"], epochs=10)
         told = unbroken("follow", "checked", "--json", "--count", "3", "--at", cluster.address)
         assert [json.loads(line)["epoch"] for line in told.splitlines()] == [0, 1, 2]

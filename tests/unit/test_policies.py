@@ -12,6 +12,7 @@ import pytest
 import unbroken as ub
 from unbroken.errors import DefinitionError
 from unbroken.policies import Policy, Restart
+from unbroken.policies.costs import Measured, failure_costs
 from unbroken.policies.reach import epochs_kept, keeps
 from unbroken.policies.traits import Operator, OperatorClass, Traits, weakest
 
@@ -54,10 +55,25 @@ def test_policies_are_values():
 
 
 def test_every_policy_explains_itself_in_its_own_words():
-    for sentence in ("text", "keeps", "costs"):
-        said = [getattr(policy, sentence) for policy in ALL]
+    costs = [failure_costs(policy, 5, Measured()).text for policy in ALL]
+    for said in ([p.text for p in ALL], [p.keeps for p in ALL], costs):
         assert all(said)
         assert len(set(said)) == len(said)
+
+
+def test_what_a_failure_costs_is_a_sum_once_all_of_it_is_measured():
+    """Method: each policy with nothing measured, and with numbers that add up in the head."""
+    unknown, seen = Measured(), Measured(start_s=2.0, work_s=0.5, frozen_s=15.0)
+    expected = {"active": 0.0, "passive": 0.3 + 4 * 0.5, "upstream": 2.1 + 4 * 0.5, "gap": 2.1}
+    for policy in ALL:
+        cost = failure_costs(policy, 4, seen)
+        assert cost.seconds == pytest.approx(expected.get(policy.name)), policy
+        if policy.name in ("passive", "upstream"):
+            assert failure_costs(policy, 4, unknown).seconds is None
+            assert failure_costs(policy, None, seen).seconds is None
+            assert "of a frozen node 15 s" in cost.text
+            assert "4 epochs × 0.5 s" in cost.text
+    assert failure_costs(ub.Gap(), 1, unknown).seconds is None
 
 
 WRONG: dict[str, tuple[Callable[[], object], str, str]] = {

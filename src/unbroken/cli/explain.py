@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from unbroken import schemas
-from unbroken.cli import arguments
+from unbroken.cli import arguments, measured
 from unbroken.cli.load import load
-from unbroken.errors import UnbrokenError
+from unbroken.client.cluster import connect
+from unbroken.errors import DefinitionError, UnbrokenError
+from unbroken.policies.costs import failure_costs
 from unbroken.policies.guarantee import Guarantee, Recovery, along, guarantee, warnings
 from unbroken.policies.reach import epochs_kept, keeps
 from unbroken.query import Fragment, Query, Source
@@ -29,21 +31,31 @@ def register(commands: Any) -> None:
     """Adds the command to the parser."""
     parser = arguments.add_command(
         commands, "explain", run, "show the graph of a query as Spark sees it, without running it",
-        "  unbroken explain intrusion.py\n  unbroken explain intrusion.py --json",
+        "  unbroken explain intrusion.py\n  unbroken explain intrusion.py --json\n"
+        f"  unbroken explain intrusion.py --at {arguments.AT}",
     )  # fmt: skip
     parser.add_argument("file", type=Path, metavar="FILE.py", help="a Python file with one query")
+    parser.add_argument("--at", metavar="ADDRESS",
+                        help="a cluster that runs it: bytes and seconds as measured")  # fmt: skip
     arguments.add_json(parser, "the graph as one JSON object")
 
 
 def run(given: argparse.Namespace) -> int:
     """Prints the graph."""
-    graph = explain(load(given.file))
+    query = load(given.file)
+    status = connect(given.at).status() if given.at else {}
+    if status and status["query"] != query.name:
+        raise DefinitionError(
+            f"{given.at} runs query {status['query']!r}, and {given.file} has {query.name!r}",
+            hint="give the address of a cluster that runs this query",
+        )
+    graph = explain(query, status)
     print(json.dumps(graph) if given.json else words(graph))
     return 0
 
 
-def explain(query: Query) -> dict[str, Any]:
-    """Reads the query with a Spark session that ends at once."""
+def explain(query: Query, status: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Reads the query with a Spark session that ends at once; numbers are from `status`."""
     # Here and not above: Spark takes a second to import, and no other command needs it.
     from unbroken.engine.plan import analyze_all
     from unbroken.engine.session import session
@@ -59,16 +71,18 @@ def explain(query: Query) -> dict[str, Any]:
             plans = analyze_all(spark, query)
         finally:
             spark.stop()
-    return describe(query, plans)
+    return describe(query, plans, status)
 
 
-def describe(query: Query, plans: Mapping[str, Plan]) -> dict[str, Any]:
+def describe(
+    query: Query, plans: Mapping[str, Plan], status: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Sources, fragments and sinks with what Spark says about them, and what a failure does."""
     made: dict[str, Any] = {
         "query": query.name, "epoch_s": query.epoch_s, "sources": {}, "fragments": {},
         "sinks": query.sinks,
     }  # fmt: skip
-    protection = protect(query, plans)
+    protection = protect(query, plans, status or {})
     for stream in query.check():
         if isinstance(stream, Source):
             made["sources"][stream.name] = {
@@ -87,7 +101,9 @@ def describe(query: Query, plans: Mapping[str, Plan]) -> dict[str, Any]:
     return made
 
 
-def protect(query: Query, plans: Mapping[str, Plan]) -> dict[str, dict[str, Any]]:
+def protect(
+    query: Query, plans: Mapping[str, Plan], status: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
     """For every fragment its class and policy, and what follows from them after a failure."""
     fragments = [stream for stream in query.check() if isinstance(stream, Fragment)]
     seen: dict[str, Guarantee] = {}
@@ -106,15 +122,17 @@ def protect(query: Query, plans: Mapping[str, Plan]) -> dict[str, dict[str, Any]
     for fragment in fragments:
         policy, traits = fragment.policy, plans[fragment.name].traits
         epochs = kept[fragment.name]
+        size = measured.bytes_kept(status, fragment.inputs, epochs)
+        cost = failure_costs(policy, epochs, measured.of(status, fragment.name))
         made[fragment.name] = {
             "class": traits.operator_class.value, "decided_by": str(traits.decided_by),
             "unbounded": [str(each) for each in traits.unbounded],
             "declared": list(traits.declared), "policy": policy.text, "copies": policy.copies,
             "needs": policy.needs, "merging": seen[fragment.name].merging.value,
             "plain": seen[fragment.name].plain.value,
-            "keeps": keeps(policy, traits, epochs), "keeps_epochs": epochs,
-            "failure_costs": policy.costs, "survives": policy.survives(policy.copies),
-            "warnings": list(warnings(policy, traits)),
+            "keeps": keeps(policy, traits, epochs), "keeps_epochs": epochs, "keeps_bytes": size,
+            "failure_costs": cost.text, "failure_s": cost.seconds,
+            "survives": policy.survives(policy.copies), "warnings": list(warnings(policy, traits)),
         }  # fmt: skip
     return made
 
@@ -146,7 +164,8 @@ def words(graph: dict[str, Any]) -> str:
 
 def _protection(fragment: dict[str, Any]) -> list[str]:
     ours, plain = Recovery(fragment["merging"]), Recovery(fragment["plain"])
-    lost = fragment["survives"]
+    lost, kept = fragment["survives"], fragment["keeps_bytes"]
+    size = "" if kept is None else f", {kept:,} bytes at today's rate"
     return [
         f"  class     {fragment['class']}: {fragment['decided_by']}",
         *(f"  declared  {text}" for text in fragment["declared"]),
@@ -154,7 +173,7 @@ def _protection(fragment: dict[str, Any]) -> list[str]:
         f"  recovery  {ours.value}: {ours.meaning}",
         f"  plain     {plain.value}, for consumers that do not drop epochs they have: "
         f"{plain.meaning}",
-        f"  kept      by producers, {fragment['keeps']}",
+        f"  kept      by producers, {fragment['keeps']}{size}",
         f"  failure   costs {fragment['failure_costs']}",
         f"  survives  the loss of {lost or 'no'} node{'s' if lost != 1 else ''} at once",
         *(f"  warning   {text}" for text in fragment["warnings"]),

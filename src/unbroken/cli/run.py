@@ -19,6 +19,7 @@ from unbroken.cli.view import View
 from unbroken.client.progress import Progress, Status
 from unbroken.client.replay import Pace, Replay, Trace
 from unbroken.client.sinks import DirectorySink, SinkThread
+from unbroken.control.detector import TIMINGS
 from unbroken.local import LocalCluster
 from unbroken.query import Query
 
@@ -67,6 +68,8 @@ def register(commands: Any) -> None:
                         help="Spark master of each node (default: %(default)s)")  # fmt: skip
     parser.add_argument("--memory", default="1g", metavar="SIZE",
                         help="memory of each node's JVM (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--timing", choices=tuple(TIMINGS), default="local",
+                        help="patience with silent nodes (default: %(default)s)")  # fmt: skip
     arguments.add_json(parser, "a JSON line per second on stdout instead of the live view")
 
 
@@ -87,7 +90,8 @@ def run(given: argparse.Namespace) -> int:
             return 0
         cluster = LocalCluster(
             query, given.nodes, folder=folder.path, host=given.host, port=given.port,
-            manual=not pace.clock, master=given.master, memory=given.memory, strict=given.strict,
+            manual=not pace.clock, master=given.master, memory=given.memory, timing=given.timing,
+            strict=given.strict,
         )  # fmt: skip
         again = folder.used
         folder.save(traces, None)

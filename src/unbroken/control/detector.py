@@ -52,6 +52,16 @@ class Timing:
     #: per period.
     late_s: float
 
+    @property
+    def trust_s(self) -> float:
+        """For so long a node believes what control answered: whoever is silent for longer may
+        have been replaced, and others be expected whom it has not heard of.
+
+        >>> TIMINGS["local"].trust_s
+        1.5
+        """
+        return 0.75 * self.suspect_s
+
     def __post_init__(self) -> None:
         assert 4 * self.period_s <= self.suspect_s < self.remove_s, "a lost report is no silence"
         assert self.period_s < self.late_s <= self.suspect_s, "late before anybody is suspected"

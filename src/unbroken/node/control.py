@@ -93,7 +93,7 @@ class Control:
             writers=self._writers,
         )
         self._orders = Orders(self._policies, self._replicas, self._repairs, self._writers)
-        self._timing = TIMINGS["local"]
+        self._timing = TIMINGS[self._setup.timing]
         self._detector = Detector(self._timing, now_s=time.monotonic())
         self._members: dict[str, Member] = {}
         self._began_s = time.monotonic()

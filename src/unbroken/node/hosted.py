@@ -25,6 +25,7 @@ from typing import Any
 
 from unbroken.checkpoints.shipments import forget_shipments
 from unbroken.checkpoints.take import take, take_replica
+from unbroken.control.detector import TIMINGS
 from unbroken.engine import plan as plans
 from unbroken.engine.source import READ_BY_EXECUTORS, READ_BY_PLANNER
 from unbroken.errors import CheckpointLost, UnbrokenError, Unreachable
@@ -47,9 +48,6 @@ STUMBLES_MAX = 6
 STUMBLES_S = 300.0
 #: A newcomer goes on from what it has if its query does not wait by then.
 HELD_S_MAX = 60.0
-#: For so long after a question to control its answer is believed; shorter than any silence that
-#: makes a node suspected.
-TRUST_S = 1.5
 
 
 class Hosted:
@@ -273,7 +271,7 @@ class Hosted:
             served = self.streams.streams.get(name)
             if served is not None:
                 served.agree(replicas, asked_s=asked_s)
-        self._trusted_until_s = asked_s + TRUST_S
+        self._trusted_until_s = asked_s + TIMINGS[self._setup.timing].trust_s
 
     def pick_up(self) -> None:
         """Starts replicas again that have stumbled: from a fork of their last commit, as ever."""

@@ -285,6 +285,7 @@ class Keeper:
             "query": self._query.name,
             "epoch_s": None if self._setup.manual else self._query.epoch_s,
             "sinks": self._query.sinks,
+            "timing": self._setup.timing,
             "trouble": self.trouble,
             "sources": {
                 name: {

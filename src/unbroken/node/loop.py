@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from unbroken.control.detector import TIMINGS
 from unbroken.engine import plan as plans
 from unbroken.engine.session import leave_with_jvm, session
 from unbroken.engine.source import EpochSource
@@ -35,7 +36,6 @@ from unbroken.streams.flight import Door, Peer
 
 LOOP_S = 0.1
 REPORT_S = 0.5
-BEAT_S = 0.25
 #: Fragments that start at the same time.
 STARTS_MAX = 2
 #: How long a node that starts waits for control to say what it shall run.
@@ -125,7 +125,7 @@ class Node:
             if wanted is not None and self._state == setup.RUNNING:
                 self._do(wanted)
                 self._hosted.agree(wanted, asked_s)
-            self._heed.wait(BEAT_S)
+            self._heed.wait(TIMINGS[self._setup.timing].period_s)
 
     def _do(self, wanted: dict[str, Any]) -> None:
         """Makes true what control wants, as far as it is not."""

@@ -101,6 +101,10 @@ class Replica:
         self.epochs_done = 0
         self.rows_in = 0
         self.rows_out = 0
+        #: Seconds from the start of its query to the first question, and of work per epoch.
+        self.start_s: float | None = None
+        self.work_s: float | None = None
+        self._since_s = time.monotonic()
         #: What the replica does, in a sentence.
         self.sentence = "starting"
 
@@ -127,6 +131,7 @@ class Replica:
 
     def start(self, plan: PlanFor, *, seed: Seed | None = None) -> None:
         """Goes on from the newest checkpoint in its folder, or from a `seed` with empty state."""
+        self._since_s = time.monotonic()
         if not self.holding:
             self._held = self._run = None
         if self._held is not None:
@@ -231,7 +236,9 @@ class Replica:
         self._check_term(term)
         assert self._gate is not None
         assert self._inputs is not None
-        self._asked.set()
+        if not self._asked.is_set():
+            self.start_s = time.monotonic() - self._since_s
+            self._asked.set()
         if after == self._gate.released:
             self._committed(after)
         with self._changed:
@@ -262,6 +269,7 @@ class Replica:
             self.sentence = f"waiting for epoch {after + 1} of {', '.join(self._gate.missing)}"
             return None
         self._idle = False
+        self._since_s = time.monotonic()
         mute = " (mute)" if self._mute(number) else ""
         self.sentence = f"working on epoch {number}{mute}"
         return number + 1
@@ -276,6 +284,9 @@ class Replica:
             self._restored = True
         if epoch == self._gate.committed:
             return  # Asked again after "not yet", or the other input's turn.
+        took_s = time.monotonic() - self._since_s
+        # The last ten or so count: the first ones are slow, until Spark's code is compiled.
+        self.work_s = took_s if self.work_s is None else 0.9 * self.work_s + 0.1 * took_s
         self._run.save_watermarks(epoch)
         if self._past is not None:
             self._past.done(epoch, self._run.marks())
@@ -434,6 +445,8 @@ class Replica:
             "epochs": self.epochs_done,
             "rows_in": self.rows_in,
             "rows_out": self.rows_out,
+            "start_s": self.start_s,
+            "work_s": self.work_s,
             "held_back": max(0, self.staged.next - self.log.next) if self.staged else 0,
             "fingerprint": self._plan.fingerprint,
             "sentence": f"failed: {failure.what}" if failure else self.sentence,

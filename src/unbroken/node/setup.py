@@ -38,6 +38,8 @@ class Setup:
     memory: str = "1g"
     settings: dict[str, str] = field(default_factory=dict)
     log_bytes_max: int = 1 << 30
+    #: How patient failure detection is, by name.
+    timing: str = "local"
     #: Whether a new query's clock waits for `begin`: Spark takes long to start, and the epochs of
     #: that time would be a backlog before the first row.
     hold_clock: bool = False

@@ -74,8 +74,3 @@ class Active(Policy):
     def keeps(self) -> str:
         """Which epochs its producers must keep for it."""
         return "from the lowest p + 1 of its copies: what the slowest one has not committed"
-
-    @property
-    def costs(self) -> str:
-        """What the failure of a node costs."""
-        return "nothing: consumers already have the other copy"

@@ -50,11 +50,3 @@ class Gap(Policy):
     def keeps(self) -> str:
         """Which epochs its producers must keep for it."""
         return "from p + 1: what it has not read"
-
-    @property
-    def costs(self) -> str:
-        """What the failure of a node costs."""
-        return (
-            "the state, and the epochs until another node has started empty: they are recorded "
-            "as a gap, once, and delivered as such"
-        )

@@ -85,11 +85,3 @@ class Passive(Policy):
     def keeps(self) -> str:
         """Which epochs its producers must keep for it."""
         return "from s + 1: what the backup has not confirmed"
-
-    @property
-    def costs(self) -> str:
-        """What the failure of a node costs."""
-        return (
-            "a pause: the backup notices, forks what was shipped, and computes the epochs of at "
-            f"most {self.interval.strip()} again"
-        )

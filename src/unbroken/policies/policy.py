@@ -57,11 +57,6 @@ class Policy(ABC):
     def keeps(self) -> str:
         """Which epochs its producers must keep for it."""
 
-    @property
-    @abstractmethod
-    def costs(self) -> str:
-        """What the failure of a node costs."""
-
 
 @dataclass(frozen=True)
 class Restart(Policy):
@@ -70,8 +65,8 @@ class Restart(Policy):
     This is no take-over: while the node is away nobody computes the fragment, and a node that
     never comes back takes the state with it.
 
-    >>> Restart().costs
-    'a pause until its own node is back; a node that is lost takes the state with it'
+    >>> Restart().text
+    'restart'
     """
 
     name: ClassVar[str] = "restart"
@@ -98,8 +93,3 @@ class Restart(Policy):
     def keeps(self) -> str:
         """Which epochs its producers must keep for it."""
         return "from p + 1: what it has not committed"
-
-    @property
-    def costs(self) -> str:
-        """What the failure of a node costs."""
-        return "a pause until its own node is back; a node that is lost takes the state with it"

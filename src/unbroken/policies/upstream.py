@@ -55,8 +55,3 @@ class Upstream(Policy):
             "from in(D - 1) - 1: what can still be in the state before what consumers need, and "
             "an epoch for late rows"
         )
-
-    @property
-    def costs(self) -> str:
-        """What the failure of a node costs."""
-        return "a pause: another node computes the state again from the epochs that producers kept"
