@@ -9,6 +9,7 @@ from typing import Any
 
 import cells
 import pytest
+import recovery_query
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 from pyspark.sql.streaming.state import GroupStateTimeout
@@ -21,7 +22,7 @@ from unbroken.engine.source import EpochSource
 from unbroken.errors import DefinitionError
 from unbroken.policies import Policy
 from unbroken.policies.guarantee import guarantee
-from unbroken.policies.traits import Traits
+from unbroken.policies.traits import OperatorClass, Traits
 
 DDL = "ts TIMESTAMP, k INT, v DOUBLE"
 
@@ -370,14 +371,20 @@ def test_explain_says_for_every_fragment_what_a_failure_does(spark: Any):
     assert all(f"  warning   {each}" in text for each in warned)
 
 
-def test_the_cells_that_are_tested_under_failures_are_those_that_explain_describes(spark: Any):
-    """`test_guarantees` takes classes and guarantees from the table; here from Spark's plan."""
-    graph = describe(cells.query, plan.analyze_all(spark, cells.query))["fragments"]
-    assert set(graph) == set(cells.CELLS)
-    for name, (each, policy) in cells.CELLS.items():
-        stated = guarantee(policy, each)
-        assert stated is not None
-        assert graph[name]["class"] == each.value
-        assert (graph[name]["merging"], graph[name]["plain"]) == (
-            stated.merging.value, stated.plain.value
-        )  # fmt: skip
+def test_every_cell_of_class_and_policy_that_is_not_refused_is_run_under_failures(spark: Any):
+    """`test_guarantees` and `test_recovery` have them between them, as Spark's plans say."""
+    policies = (ub.Active(), ub.Passive(), ub.Upstream(), ub.Gap())
+    all_cells = {(p.name, c) for p in policies for c in OperatorClass if guarantee(p, c)}
+    run = set()
+    for query in (cells.query, recovery_query.query):
+        plans = plan.analyze_all(spark, query)
+        graph = describe(query, plans)["fragments"]
+        for name, fragment in query.fragments.items():
+            each = plans[name].traits.operator_class
+            run.add((fragment.policy.name, each))
+            if query is cells.query:
+                stated = guarantee(fragment.policy, each)
+                assert stated is not None
+                assert each is cells.CELLS[name][0]
+                assert graph[name]["merging"] == stated.merging.value
+    assert run == all_cells

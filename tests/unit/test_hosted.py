@@ -8,13 +8,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from unbroken.errors import UnbrokenError
+from unbroken.epochs import Epoch
+from unbroken.errors import CheckpointLost, UnbrokenError
+from unbroken.gate import Gate
 from unbroken.node.hosted import Hosted
-from unbroken.policies import Passive
+from unbroken.node.replica import Replica
+from unbroken.policies import Gap, Passive
+from unbroken.policies.past import Marks, Seed
 from unbroken.policies.traits import OperatorClass
 from unbroken.streams.flight import Door
+from unbroken.streams.log import EpochLog
+from unbroken.streams.serve import Served
 
 
 @pytest.fixture
@@ -113,3 +120,48 @@ def test_forgetting_waits_for_nobody_and_removes_nothing_that_is_used(hosted: Ho
     hosted.forget("a")
     ended(hosted, "a")
     assert not folder.exists()
+
+
+SEED = Seed(first=6, speak=6, marks=Marks(0, (0,)))
+
+
+def a_replica(folder: Path) -> Replica:
+    """One of a gap fragment, which never gets as far as to ask Spark for anything."""
+    plan: Any = SimpleNamespace(
+        traits=SimpleNamespace(operator_class=OperatorClass.DETERMINISTIC), notes_watermarks=False
+    )
+    fragment: Any = SimpleNamespace(name="a", policy=Gap(), inputs=["rows"])
+    nothing: Any = None
+    return Replica(fragment, folder, nothing, plan, name="a@node-1")
+
+
+def test_one_that_was_rebuilt_and_stumbles_before_it_has_spoken_begins_again_where_it_began(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+):
+    """Spark's Python came too late for a successor behind a hole, so there is no checkpoint: begun
+    at epoch 0 it would compute again what is on record as lost."""
+    first = a_replica(hosted.folder("a"))
+    first._seed = SEED
+    served = Served(first.log, ["b@node-2"], keep=0)
+    hosted.streams.streams["a"] = served
+    served.begin(6)  # Without state nothing is given up, and the log is empty.
+    monkeypatch.setattr(hosted, "_serve", lambda name, consumers: a_replica(hosted.folder(name)))
+    started: list[tuple[int, Any]] = []
+    monkeypatch.setattr(
+        hosted, "_start", lambda replica, **how: started.append((replica.log.next, how))
+    )
+    hosted._start_again("a", first)
+    assert started == [(6, {"seed": SEED})]
+    # When it has spoken, its checkpoint says where to go on.
+    first._gate = Gate(["rows"], committed=6)
+    hosted._start_again("a", first)
+    assert started[1:] == [(0, {})]
+
+
+def test_a_hole_without_a_checkpoint_behind_it_is_nothing_to_go_on_from(tmp_path: Path):
+    """Scenario: the successor's node dies before its first commit, and starts again."""
+    schema = pa.schema([("k", pa.int32())])
+    log = EpochLog(tmp_path / "output", "a")
+    log.append(Epoch.gap("a", 0, schema, lost=3, fingerprint="f", sealed_us=1))
+    with pytest.raises(CheckpointLost, match="hole in front of its output"):
+        a_replica(tmp_path).start(lambda term: pytest.fail("a query was started"))

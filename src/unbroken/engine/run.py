@@ -239,7 +239,7 @@ def _has_map(kind: DataType) -> bool:
 def _last_words(text: str) -> str:
     """What a user can act on: the error, or the last line of a Python traceback in it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    traced = any(line.startswith("Traceback (most recent call last)") for line in lines)
+    traced = any("Traceback (most recent call last)" in line for line in lines)
     named = [line for line in lines if _ERROR.match(line)]
     chosen = named[-1] if traced and named else lines[0] if lines else "unknown"
     return chosen.removeprefix("unbroken.errors.")[:500]

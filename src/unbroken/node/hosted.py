@@ -299,7 +299,15 @@ class Hosted:
 
     def _start_again(self, name: str, replica: Replica) -> None:
         replica.stop()
-        self.run(name, self.streams[name].consumers)
+        consumers, seed = self.streams[name].consumers, replica.silent_since
+        if seed is None:
+            self.run(name, consumers)
+            return
+        # It was rebuilt and has not spoken yet.  Where it begins is in no checkpoint.
+        replica = self._serve(name, consumers)
+        if replica.log.next == replica.log.first:
+            replica.log.start_at(seed.speak)
+        self._start(replica, seed=seed)
 
     def leave(self, name: str, why: str) -> None:
         """Ends a replica or standby; what it has stays until the fragment is whole."""

@@ -24,14 +24,14 @@ import pyarrow as pa
 from unbroken.checkpoints import fork
 from unbroken.engine.plan import Plan
 from unbroken.engine.run import Run
-from unbroken.epochs import Epoch
+from unbroken.epochs import GAP, Epoch
 from unbroken.errors import CheckpointLost, DefinitionError, FenceError, UnbrokenError
 from unbroken.gate import Gate
 from unbroken.node.book import BookReader
 from unbroken.node.inputs import Inputs, Waiting
 from unbroken.node.parts import Parts, nth_slice
 from unbroken.node.staged import Confirmed, Staged
-from unbroken.policies import Upstream
+from unbroken.policies import Gap, Upstream
 from unbroken.policies.guarantee import holds_output
 from unbroken.policies.past import Past, Seed
 from unbroken.query import Fragment
@@ -143,6 +143,7 @@ class Replica:
         self._seed = seed
         committed = seed.first - 1 if seed else -1 if began.epoch is None else began.epoch
         if began.epoch is None and seed is None:
+            self._check_not_behind_a_hole()
             self._check_inputs_reach_back(began.lost)
         self._stage(committed=committed)
         if began.epoch is not None:
@@ -217,6 +218,17 @@ class Replica:
                 f"since it made epoch {last.number}",
                 hint="its results would not go with those before: start the changed query in a "
                 "new folder, or change it back",
+            )
+
+    def _check_not_behind_a_hole(self) -> None:
+        """Who began behind a hole and has committed nothing does not begin at the beginning."""
+        if isinstance(self.fragment.policy, Gap) and (
+            self.log.first > 0 or any(h.kind == GAP for h in self.log.headers(0, most=1))
+        ):
+            raise CheckpointLost(
+                f"fragment {self.fragment.name!r} has a hole in front of its output, and no "
+                "checkpoint behind it",
+                hint="another one begins behind a hole of its own",
             )
 
     def _check_inputs_reach_back(self, lost: str) -> None:
@@ -323,6 +335,11 @@ class Replica:
                 f"{self.fragment.name!r}: a query of term {term} asks, but {self.term} runs",
                 hint="an orphan of an earlier process; it should end",
             )
+
+    @property
+    def silent_since(self) -> Seed | None:
+        """The seed that it began with, until it has committed an epoch that others may see."""
+        return self._seed if self._seed and self.committed < self._seed.speak else None
 
     def _mute(self, number: int) -> bool:
         """Whether consumers have this epoch already, and only the state of it is made again."""
