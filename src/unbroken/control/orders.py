@@ -6,7 +6,8 @@
 
 * All of it is said anew with every beat: it follows from the records and from who is live, never
   from what was said before.
-* Whoever is gone and not being replaced may go on from what it has.  A former writer whose place
+* Whoever is gone and not being replaced may go on from what it has, unless a hole was recorded in
+  its place.  A former writer whose place
   was taken holds what the new one ships.
 
 This module only answers.  It does no I/O and reads no clock.
@@ -97,6 +98,8 @@ class Orders:
             ship = "rebuild" if repair.rebuilds else "join"
             return {Step.SHIP: ship, Step.CATCH_UP: "run"}.get(repair.step, "")
         if repair is not None and repair.replaces == node:
+            return ""
+        if self._repairs.is_overtaken(fragment, node):
             return ""
         if self._replicas.of(fragment).get(node) not in _HERE:
             return ""

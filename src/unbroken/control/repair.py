@@ -16,6 +16,8 @@
 * A *rebuilt* fragment has one copy, so nobody survives: the newcomer is expected with the need of
   the one that is gone, and computes again what producers hold for that one.  This need is all that
   is left, so it is released by nothing but a newcomer that is live.
+* A newcomer that starts empty records a hole.  From then on the one that it replaces is
+  *overtaken*: it may be rebuilt, but must not come back, also if the newcomer dies.
 * All rebuilds at once, because nobody serves these fragments.  Copies are made one at a time and
   after them, whoever survives the fewest failures first: the first one is safe soon (Flux).
   What fails goes behind the others, and waits twice as long each time.
@@ -88,6 +90,7 @@ class Repairs:
         *,
         rebuilt: Collection[str] = (),
         writers: Writers | None = None,
+        overtaken: Collection[tuple[str, str]] = (),
     ) -> None:
         self.replicas = replicas
         #: Invariant: at most one of their replicas is live, starting or gone: the one to follow.
@@ -97,6 +100,7 @@ class Repairs:
         self._work: dict[str, Work] = {}
         self._releases = Releases(wanted, replicas, self._writers)
         self._plans = Plans(wanted, replicas, self._writers, rebuilt=self._rebuilt)
+        self._plans.overtaken |= set(overtaken)
         self._again = self._plans.again
         self._now_s = 0.0
         for intention in unfinished:
@@ -139,8 +143,8 @@ class Repairs:
         if standing is Standing.COMING:  # It is live when it has caught up.
             return fragment not in self._again
         superfluous = standing is Standing.GONE and self.may_discard(fragment)
-        replaced = self._replaced(fragment, node) or superfluous
-        if standing in (None, Standing.LEAVING) or replaced:
+        replaced = self._replaced(fragment, node) or self.is_overtaken(fragment, node)
+        if standing in (None, Standing.LEAVING) or replaced or superfluous:
             return False
         self.replicas.put(fragment, node, Standing.LIVE)
         self._plans.lost.discard((fragment, node))
@@ -152,6 +156,22 @@ class Repairs:
         if node in self.replicas.having(fragment, Standing.LIVE, Standing.STARTING, Standing.GONE):
             self.replicas.put(fragment, node, Standing.GONE)
             self._plans.lost.add((fragment, node))
+
+    def overtakes(self, fragment: str, node: str) -> str | None:
+        """In whose place `node` starts empty and may record a hole; None: it is not its turn."""
+        work = self._work.get(fragment)
+        told = work.intention if work else None
+        if told is None or (told.node, told.step) != (node, Step.SHIP) or not told.rebuilds:
+            return None
+        return told.replaces
+
+    def overtaken(self, fragment: str, node: str) -> None:
+        """A hole is on disk in the place of this replica: consumers may have it from now on."""
+        self._plans.overtaken.add((fragment, node))
+
+    def is_overtaken(self, fragment: str, node: str) -> bool:
+        """Whether this replica must not go on where it was."""
+        return (fragment, node) in self._plans.overtaken
 
     def held(self, fragment: str, node: str, reason: str) -> bool:
         """A producer's log is full because of this replica: it is removed, if another one is live.
@@ -209,10 +229,13 @@ class Repairs:
         fragment, node = intention.fragment, intention.node
         if intention.step in (Step.RELEASE, Step.RELEASED):
             self._releases.recorded(intention, now_s=self._now_s)
+            if intention.step is Step.RELEASED:
+                self._plans.overtaken.discard((fragment, node))
         elif intention.step is Step.LIVE:
             del self._work[fragment]
             self.replicas.put(fragment, node, Standing.LIVE)
             self._plans.attempts.done(fragment)
+            self._plans.overtaken.discard((fragment, node))
             if intention.rebuilds and intention.replaces != node:
                 # Recorded with the step: there is one line to follow, at every moment.
                 self._releases.leave(fragment, intention.replaces, f"{node} is live in its place")

@@ -24,14 +24,14 @@ import pyarrow as pa
 from unbroken.checkpoints import fork
 from unbroken.engine.plan import Plan
 from unbroken.engine.run import Run
-from unbroken.epochs import Epoch
+from unbroken.epochs import GAP, Epoch
 from unbroken.errors import CheckpointLost, DefinitionError, FenceError, UnbrokenError
 from unbroken.gate import Gate
 from unbroken.node.book import BookReader
 from unbroken.node.inputs import Inputs, Waiting
 from unbroken.node.parts import Parts, nth_slice
 from unbroken.node.staged import Confirmed, Staged
-from unbroken.policies import Upstream
+from unbroken.policies import Gap, Upstream
 from unbroken.policies.guarantee import holds_output
 from unbroken.policies.past import Past, Seed
 from unbroken.query import Fragment
@@ -136,6 +136,7 @@ class Replica:
         self._seed = seed
         committed = seed.first - 1 if seed else -1 if began.epoch is None else began.epoch
         if began.epoch is None and seed is None:
+            self._check_repeatable(began.lost)
             self._check_inputs_reach_back(began.lost)
         self._stage(committed=committed)
         if began.epoch is not None:
@@ -203,6 +204,20 @@ class Replica:
                 f"since it made epoch {last.number}",
                 hint="its results would not go with those before: start the changed query in a "
                 "new folder, or change it back",
+            )
+
+    def _check_repeatable(self, lost: str) -> None:
+        """What was shown must come out again: not of a draw, nor of what a hole is part of."""
+        if self.log.first == self.log.next:
+            return
+        oldest = self.log.header(self.log.first)
+        from_the_start = oldest.number == 0 and oldest.kind != GAP
+        if self.staged or (isinstance(self.fragment.policy, Gap) and not from_the_start):
+            raise CheckpointLost(
+                f"fragment {self.fragment.name!r} has no checkpoint to go on from"
+                f"{f' ({lost})' if lost else ''}, and its output up to epoch {self.log.next - 1} "
+                "would not be the same again",
+                hint=f"restore the folder {self.folder}, or start the query in a new folder",
             )
 
     def _check_inputs_reach_back(self, lost: str) -> None:

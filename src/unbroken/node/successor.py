@@ -73,7 +73,8 @@ def _after_hole(
     least = first if plan.traits.stateful else first - 1
     last = max(least, _newest_complete(replica, book) - 1)
     if last >= first:
-        hole = {"do": "hole", "stream": stream, "first": first, "last": last}
+        node = replica.name.partition("@")[2]
+        hole = {"do": "hole", "stream": stream, "node": node, "first": first, "last": last}
         recorded: dict[str, Any] = control.act(hole, timeout_s=5.0)
         first, last = int(recorded["first"]), int(recorded["last"])
     hole_epochs = [
