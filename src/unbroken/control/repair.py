@@ -20,7 +20,8 @@
   *overtaken*: it may be rebuilt, but must not come back, also if the newcomer dies.
 * All rebuilds at once, because nobody serves these fragments.  Copies are made one at a time and
   after them, whoever survives the fewest failures first: the first one is safe soon (Flux).
-  What fails goes behind the others, and waits twice as long each time.
+  What fails goes behind the others, and waits twice as long each time; so does what is live and
+  lost again (see `attempts`).
 
 This module only decides.  It does no I/O; the caller passes in monotonic time.
 
@@ -154,6 +155,7 @@ class Repairs:
     def lost(self, fragment: str, node: str) -> None:
         """`node` is up but cannot go on from its checkpoint: it may be replaced by itself."""
         if node in self.replicas.having(fragment, Standing.LIVE, Standing.STARTING, Standing.GONE):
+            self._lived(fragment, node)
             self.replicas.put(fragment, node, Standing.GONE)
             self._plans.lost.add((fragment, node))
 
@@ -181,9 +183,15 @@ class Repairs:
         if not set(self.replicas.serving(fragment)) - {node}:
             return False
         if self.replicas.of(fragment).get(node, Standing.LEAVING) is not Standing.LEAVING:
+            self._lived(fragment, node)
             self._gone(fragment, node, reason)
             self._releases.leave(fragment, node, reason)
         return True
+
+    def _lived(self, fragment: str, node: str) -> None:
+        """A live replica is of no use any more: if it has just been repaired, in vain."""
+        if node in self.replicas.having(fragment, Standing.LIVE):
+            self._plans.attempts.lost(fragment, node, now_s=self._now_s)
 
     def confirmed(self, fragment: str, term: int, producer: Producer) -> None:
         """`producer` did what the expect or the release of this term asked for."""
@@ -218,9 +226,7 @@ class Repairs:
         if work is None:
             return
         told = work.intention
-        # Who is rebuilt took no part: it is gone.
-        took_part = [told.node] if told.rebuilds else [told.node, told.survivor]
-        self._plans.attempts.failed(fragment, took_part, now_s=self._now_s)
+        self._plans.attempts.failed(fragment, _took_part(told), now_s=self._now_s)
         self._gone(fragment, told.node, reason)
 
     def recorded(self, intention: Intention) -> None:
@@ -234,7 +240,8 @@ class Repairs:
         elif intention.step is Step.LIVE:
             del self._work[fragment]
             self.replicas.put(fragment, node, Standing.LIVE)
-            self._plans.attempts.done(fragment)
+            took_part = _took_part(intention)
+            self._plans.attempts.done(fragment, node, took_part, now_s=self._now_s)
             self._plans.overtaken.discard((fragment, node))
             if intention.rebuilds and intention.replaces != node:
                 # Recorded with the step: there is one line to follow, at every moment.
@@ -363,3 +370,8 @@ class Repairs:
 
     def _unconfirmed(self, work: Work) -> tuple[Producer, ...]:
         return work.unconfirmed(self.replicas)
+
+
+def _took_part(told: Intention) -> list[str]:
+    """Who is rebuilt took no part: it is gone."""
+    return [told.node] if told.rebuilds else [told.node, told.survivor]
