@@ -322,6 +322,10 @@ class Repairs:
         """Whether the wanted number is live: checkpoints of those that are gone may be deleted."""
         return self._releases.may_discard(fragment)
 
+    def is_released(self, fragment: str, node: str) -> bool:
+        """Whether it is on disk that this replica will not come back."""
+        return self._releases.is_recorded(fragment, node)
+
     @property
     def sentences(self) -> list[str]:
         """What is under way, and what waits, for `status`."""

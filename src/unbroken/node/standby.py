@@ -163,14 +163,17 @@ class Standby:
             if replica.staged is None:
                 extend_log(peer, replica.log, last=epoch)
             else:
+                if not self.shipments:
+                    # Made or taken in an earlier life, and never shown: the writer has drawn again.
+                    # Not before, or the last copy would be gone if the writer died (scenario 16).
+                    fork.forget_all(replica.folder)
+                    replica.staged.forget()
                 replica.staged.take(peer, epoch)
 
         shipped = take(
             peer, replica.fragment.name, replica.folder,
             with_watermarks=replica.notes_watermarks, before_seen=copy_output, known=self._known,
         )  # fmt: skip
-        if replica.staged is not None:
-            replica.staged.show(shipped.epoch)
         # What this node once made itself is superseded.
         fork.forget_terms(self.replica.folder, below=self.replica.term)
         self.epoch = shipped.epoch
