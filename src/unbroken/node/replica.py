@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,14 +23,16 @@ import pyarrow as pa
 from unbroken.checkpoints import fork
 from unbroken.engine.plan import Plan
 from unbroken.engine.run import Run
-from unbroken.epochs import GAP, Epoch
-from unbroken.errors import CheckpointLost, DefinitionError, FenceError, UnbrokenError
+from unbroken.epochs import Epoch
+from unbroken.errors import UnbrokenError
 from unbroken.gate import Gate
+from unbroken.node import checks
 from unbroken.node.book import BookReader
+from unbroken.node.health import Health
 from unbroken.node.inputs import Inputs, Waiting
 from unbroken.node.parts import Parts, nth_slice
 from unbroken.node.staged import Confirmed, Staged
-from unbroken.policies import Gap, Upstream
+from unbroken.policies import Upstream
 from unbroken.policies.guarantee import holds_output
 from unbroken.policies.past import Past, Seed
 from unbroken.query import Fragment
@@ -40,13 +41,11 @@ from unbroken.streams.log import EpochLog, drop_torn_tail
 from unbroken.streams.needs import ack
 from unbroken.streams.source_log import LOG_BYTES_MAX
 
-#: How long a producer on another node may take to start.
-START_S_MAX = 240.0
 #: Makes the plan for a term.
 PlanFor = Callable[[int], Plan]
 
 
-class Replica:
+class Replica(Health):
     """Runs one fragment on this node.  `known` is what is known of its plan already."""
 
     def __init__(
@@ -59,6 +58,7 @@ class Replica:
         name: str,
         log_bytes_max: int = LOG_BYTES_MAX,
     ) -> None:
+        super().__init__()
         self.fragment = fragment
         #: As producers know it.
         self.name = name
@@ -68,14 +68,9 @@ class Replica:
         self.folder = folder
         self._book = book
         self._log_bytes_max = log_bytes_max
-        self._changed = threading.Condition()
         self._parts = Parts()
-        self._run: Run | None = None
-        self._gate: Gate | None = None
-        self._inputs: Waiting | None = None
         self._plan = known
         self._held: fork.Start | None = None
-        #: What is computed and not shown yet; None if all is shown at once.
         self.staged: Staged | None = None
         #: What its standbys hold.
         self.confirmed = Confirmed()
@@ -86,21 +81,9 @@ class Replica:
         if isinstance(fragment.policy, Upstream):
             self._past = Past.of(known.traits)
         self._restored = False
-        #: Set with Spark's first question: its Python processes are there.
-        self._asked = threading.Event()
-        self._stopped = False
-        self.given_up = False
         self._acked = -1
         #: Whether there is nothing to do.
         self._idle = True
-        self.term = 0
-        #: The first epoch that this term works on; None while it is held.
-        self.first: int | None = None
-        self.epochs_done = 0
-        self.rows_in = 0
-        self.rows_out = 0
-        #: What the replica does, in a sentence.
-        self.sentence = "starting"
 
     def _stage(self, *, committed: int | None) -> None:
         if holds_output(self.fragment.policy, self._plan.traits.operator_class):
@@ -136,14 +119,14 @@ class Replica:
         self._seed = seed
         committed = seed.first - 1 if seed else -1 if began.epoch is None else began.epoch
         if began.epoch is None and seed is None:
-            self._check_repeatable(began.lost)
-            self._check_inputs_reach_back(began.lost)
+            checks.would_be_the_same(self.fragment, self.folder, self.log, self.staged, began.lost)
+            checks.inputs_reach_back(self.fragment, self.folder, self._book, began.lost)
         self._stage(committed=committed)
         if began.epoch is not None:
             self._check_output(committed)
         if self._held is None:
             self._start_query(plan, began)
-        self._check_same_code(self._plan.fingerprint)
+        checks.same_code(self.fragment, self.log, self._plan.fingerprint)
         self._gate = gate = Gate(self.fragment.inputs, committed=committed)
         self._inputs = self._waiting(committed + 1, gate)
         assert self._run is not None
@@ -167,70 +150,8 @@ class Replica:
             self._parts.take, with_watermarks=self.notes_watermarks,
         )  # fmt: skip
 
-    def wait_released(self, term: int) -> int | None:
-        """The question of a query that has started: its first epoch, or None for "not yet"."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self.first is not None, POLL_S)
-            self._check_term(term)
-            return self.first
-
-    def stop(self) -> None:
-        """Ends the replica on this node; its checkpoint and its log stay as they are."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
-        if self._inputs is not None:
-            self._inputs.stop()
-        if self._run is not None:
-            self._run.stop()
-        self.sentence = "stopped"
-
     def _check_output(self, committed: int) -> None:
-        """A replica is its checkpoint *and* its output (scenario 1)."""
-        end = max(self.log.next, self.staged.next if self.staged else 0)
-        if end <= committed:
-            raise CheckpointLost(
-                f"fragment {self.fragment.name!r}: its checkpoint is at epoch {committed}, but its "
-                f"output log ends before {end}",
-                hint=f"restore {self.log.folder}, or start the query in a new folder",
-            )
-
-    def _check_same_code(self, fingerprint: str) -> None:
-        """State made by other code, or with other settings, is not ours to go on from."""
-        last = self.log.last_header
-        if last is not None and last.fingerprint != fingerprint:
-            raise DefinitionError(
-                f"{self.fragment.where}: fragment {self.fragment.name!r} or a setting was changed "
-                f"since it made epoch {last.number}",
-                hint="its results would not go with those before: start the changed query in a "
-                "new folder, or change it back",
-            )
-
-    def _check_repeatable(self, lost: str) -> None:
-        """What was shown must come out again: not of a draw, nor of what a hole is part of."""
-        if self.log.first == self.log.next:
-            return
-        oldest = self.log.header(self.log.first)
-        from_the_start = oldest.number == 0 and oldest.kind != GAP
-        if self.staged or (isinstance(self.fragment.policy, Gap) and not from_the_start):
-            raise CheckpointLost(
-                f"fragment {self.fragment.name!r} has no checkpoint to go on from"
-                f"{f' ({lost})' if lost else ''}, and its output up to epoch {self.log.next - 1} "
-                "would not be the same again",
-                hint=f"restore the folder {self.folder}, or start the query in a new folder",
-            )
-
-    def _check_inputs_reach_back(self, lost: str) -> None:
-        for name in self.fragment.inputs:
-            first = self._book.wait_for(name, START_S_MAX)["first"]
-            if first > 0:
-                raise CheckpointLost(
-                    f"fragment {self.fragment.name!r} has no checkpoint to go on from"
-                    f"{f' ({lost})' if lost else ''}, and its input {name!r} begins at epoch "
-                    f"{first}",
-                    hint="its state cannot be computed again on this node: restore the folder "
-                    f"{self.folder}, or start the query in a new folder",
-                )
+        checks.has_output(self.fragment, self.log, self.staged, committed)
 
     def ask(self, stream: str, after: int, term: int, *, rows: bool) -> pa.Table | None:
         """Spark's question: what comes after `after` on `stream`?  None is "not yet"."""
@@ -312,13 +233,6 @@ class Replica:
         self._check_term(term)
         self._parts.put(epoch, part, attempt, table)
 
-    def _check_term(self, term: int) -> None:
-        if term != self.term or self._stopped:
-            raise FenceError(
-                f"{self.fragment.name!r}: a query of term {term} asks, but {self.term} runs",
-                hint="an orphan of an earlier process; it should end",
-            )
-
     def _mute(self, number: int) -> bool:
         """Whether consumers have this epoch already, and only the state of it is made again."""
         return self._seed is not None and number < self._seed.speak
@@ -340,11 +254,6 @@ class Replica:
         )  # fmt: skip
         (self.staged or self.log).append(epoch)
         self.rows_out += epoch.rows
-
-    @property
-    def full(self) -> bool:
-        """Whether its output log has reached its limit."""
-        return self.log.bytes >= self._log_bytes_max
 
     def acks(self, owed: int) -> list[tuple[str, dict[str, Any]]]:
         """What to tell the producers, if there is news: (stream, ack).
@@ -385,64 +294,3 @@ class Replica:
     def asking(self) -> bool:
         """Whether Spark has asked for an epoch: the replica works, and is past what was said."""
         return self._asked.is_set() and not self._mute(self.committed + 1)
-
-    def wait_asked(self, timeout_s: float) -> None:
-        """Waits for Spark's first question, or until it is clear that none will come."""
-        deadline = time.monotonic() + timeout_s
-        while not self._asked.wait(0.1) and not self.failed:
-            if time.monotonic() > deadline:
-                return
-
-    @property
-    def committed(self) -> int:
-        """The newest epoch that is sealed and in Spark's commit log; -1 for none."""
-        return self._gate.committed if self._gate else -1
-
-    @property
-    def failed(self) -> str:
-        """Why the replica does not go on; empty while it does."""
-        failure = self._failure()
-        return str(failure) if failure else ""
-
-    @property
-    def stumbled(self) -> str:
-        """Why it stopped, if a new start may mend that; else ""."""
-        return self._run.stumbled if self._run and self._failed_by_itself is None else ""
-
-    @property
-    def lost(self) -> bool:
-        """Whether it cannot go on from what it has: its inputs are gone."""
-        return isinstance(self._failed_by_itself, CheckpointLost)
-
-    @property
-    def _failed_by_itself(self) -> UnbrokenError | None:
-        return self._inputs.error if self._inputs else None
-
-    def give_up(self) -> None:
-        """It has stumbled too often: that is a failure."""
-        self.given_up = True
-
-    def _failure(self) -> UnbrokenError | None:
-        if self._failed_by_itself is not None or self._run is None:
-            return self._failed_by_itself
-        failure = self._run.failure()
-        if failure is not None and self._run.stumbled and not self.given_up:
-            return None  # It is about to be started again.
-        return failure
-
-    def status(self) -> dict[str, Any]:
-        """What `unbroken status` shows of the replica."""
-        failure = self._failure()
-        return {
-            "inputs": self.fragment.inputs,
-            "term": self.term,
-            "epoch": self.committed,
-            "epochs": self.epochs_done,
-            "rows_in": self.rows_in,
-            "rows_out": self.rows_out,
-            "held_back": max(0, self.staged.next - self.log.next) if self.staged else 0,
-            "fingerprint": self._plan.fingerprint,
-            "sentence": f"failed: {failure.what}" if failure else self.sentence,
-            "failed": str(failure) if failure else "",
-            "refused": self._inputs.refused if self._inputs else [],
-        }

@@ -18,7 +18,8 @@ from unbroken.engine.plan import Plan
 from unbroken.epochs import Epoch, Header
 from unbroken.errors import CheckpointLost, Unreachable
 from unbroken.node.book import FRESH_S, BookReader
-from unbroken.node.replica import START_S_MAX, Replica
+from unbroken.node.checks import START_S_MAX
+from unbroken.node.replica import Replica
 from unbroken.policies import Upstream
 from unbroken.policies.past import Seed
 from unbroken.streams.flight import Peer
