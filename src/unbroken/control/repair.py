@@ -226,7 +226,7 @@ class Repairs:
         if work is None:
             return
         told = work.intention
-        self._plans.attempts.failed(fragment, _took_part(told), now_s=self._now_s)
+        self._plans.attempts.failed(fragment, told.took_part, now_s=self._now_s)
         self._gone(fragment, told.node, reason)
 
     def recorded(self, intention: Intention) -> None:
@@ -240,8 +240,8 @@ class Repairs:
         elif intention.step is Step.LIVE:
             del self._work[fragment]
             self.replicas.put(fragment, node, Standing.LIVE)
-            took_part = _took_part(intention)
-            self._plans.attempts.done(fragment, node, took_part, now_s=self._now_s)
+            attempts = self._plans.attempts
+            attempts.done(fragment, node, intention.took_part, now_s=self._now_s)
             self._plans.overtaken.discard((fragment, node))
             if intention.rebuilds and intention.replaces != node:
                 # Recorded with the step: there is one line to follow, at every moment.
@@ -374,8 +374,3 @@ class Repairs:
 
     def _unconfirmed(self, work: Work) -> tuple[Producer, ...]:
         return work.unconfirmed(self.replicas)
-
-
-def _took_part(told: Intention) -> list[str]:
-    """Who is rebuilt took no part: it is gone."""
-    return [told.node] if told.rebuilds else [told.node, told.survivor]
