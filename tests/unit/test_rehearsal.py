@@ -193,7 +193,7 @@ def test_a_rehearsal_that_is_still_stopping_has_nothing_in_common_with_the_next(
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path):
     """It holds on to layers that nobody needs."""
-    left = tmp_path / "rehearsals" / "alerts~rehearsal-1" / "1"
+    left = tmp_path / "rehearsals" / "7" / "1"
     left.mkdir(parents=True)
     made(tmp_path / "rehearsals", Quiet())
     assert not left.exists()

@@ -127,8 +127,8 @@ class Rehearsals:
         """
         began_s = time.monotonic()
         # One that is told to stop is not waited for, and the next may begin meanwhile.
-        key = f"{fragment.name}{MARK}-{next(self._numbers)}"
-        folder = self._scratch / key
+        number = next(self._numbers)
+        key, folder = f"{fragment.name}{MARK}-{number}", self._scratch / str(number)
 
         def over() -> bool:
             return stop.is_set() or time.monotonic() - began_s > REHEARSE_S_MAX
