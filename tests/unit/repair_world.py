@@ -1,7 +1,8 @@
 """A small world for repairs: producers that trim, nodes that die, pause and come back, a control
 plane that restarts, words that are lost.
 
-    clicks ─▶ a ─▶ p ─▶ u ─▶ w        a active, p passive, u and w rebuilt; all but u read clicks
+    clicks ─▶ a ─▶ p ─▶ u ─▶ w        a active, p passive, u and w rebuilt; all but u read clicks;
+                                      w begins behind a hole
     clicks ─▶ a ─▶ b ◀─ clicks        or two active ones
 
 Disks survive their nodes, unless they are lost.  The world checks what must never happen while it
@@ -15,6 +16,7 @@ from pathlib import Path
 from repair_data import CLICKS, HISTORY, Data, Log
 
 from unbroken.control.intentions import Action, Intention, Producer, Standing, Step
+from unbroken.control.records import Hole
 from unbroken.control.repair import Repairs
 from unbroken.control.replicas import Replicas
 from unbroken.control.store import Store
@@ -48,6 +50,8 @@ class World(Data):
         self.open()
         self.travelling: dict[str, int] = {}
         self.terms: dict[tuple[str, int], str] = {}
+        #: How many holes `w` has, and how many of them each of its replicas knows.
+        self.holes, self.knows = 0, dict.fromkeys(NODES, 0)
         self.first = {f: self.chance.sample(NODES, n) for f, n in self.wanted.items()}
         for fragment, nodes in self.first.items():
             for placed in self.store.place(fragment, nodes):
@@ -77,7 +81,7 @@ class World(Data):
         self.writers = writers(passive, self.replicas, self.store.writers())
         self.repairs = repairs(
             self.wanted, self.replicas, self.store.unfinished(),
-            rebuilt=self.rebuilt, writers=self.writers,
+            rebuilt=self.rebuilt, writers=self.writers, overtaken=self.store.overtaken(),
         )  # fmt: skip
         self.unheard = set(NODES)
 
@@ -136,6 +140,7 @@ class World(Data):
             if standing is None:
                 del self.disks[key], self.logs[Producer(*key)]
             return
+        assert fragment != "w" or self.knows[node] == self.holes, "it goes on inside a hole"
         if standing is not LIVE:
             self.store.stand(fragment, node, LIVE)
         if key not in self.running or key in self.woken or standing is not LIVE:
@@ -241,6 +246,8 @@ class World(Data):
         start = self.acked.get((fragment, told.survivor), 0)
         if self.disks.get(key) != told.term:
             assert self.finds(fragment, start), f"{fragment}@{node} rebuilds from {start}: trimmed"
+            if fragment == "w" and not self.hole(node):
+                return
             self.disks[key], self.logs[Producer(*key)] = told.term, Log(start, start)
             self.acked[key], self.travelling[fragment] = start, 0
             self.running.discard(key)
@@ -248,6 +255,20 @@ class World(Data):
         self.repairs.moved(fragment, told.term)
         if self.logs[Producer(*key)].next >= start + HISTORY:
             self.repairs.shipped(fragment, told.term)
+
+    def hole(self, node: str) -> bool:
+        """A hole is recorded; False: control died, and its answer never came."""
+        gone = self.repairs.overtakes("w", node)
+        if gone is None:  # Control has died and begun again.
+            return False
+        self.holes += 1
+        self.store.record_hole(Hole("w", self.holes, self.holes), overtakes=gone)
+        if self.chance.random() < 0.1:
+            self.restart()
+            return False
+        self.repairs.overtaken("w", gone)
+        self.knows[node] = self.holes
+        return True
 
     def order(self, told: Intention, log: Log) -> None:
         """What a producer does when it is told to expect or to release."""

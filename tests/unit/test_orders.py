@@ -44,12 +44,12 @@ def test_a_copy_is_taken_then_run_and_what_is_left_of_the_dead_one_is_kept_until
 def test_s3_one_writes_and_the_other_holds_also_after_they_have_changed():
     """The former writer that comes back finds another in its place."""
     hand = Hand({"a": "12"}, "12", passive="a")
-    backups = {"live": ["a@2"], "placed": ["a@2"]}
+    backups = {"live": ["a@2"], "gone": [], "placed": ["a@2"]}
     assert told(hand, Passive(), "1") == {"run": ["a"], "backups": {"a": backups}}
     assert told(hand, Passive(), "2") == {"hold": {"a": "grpc://1"}}
     hand.repairs.dead("1")
     assert [takeover.node for takeover in hand.take_over(n2=7)] == ["2"]
-    backups = {"live": [], "placed": ["a@1"]}
+    backups = {"live": [], "gone": ["a@1"], "placed": ["a@1"]}
     assert told(hand, Passive(), "2") == {"run": ["a"], "backups": {"a": backups}}
     assert told(hand, Passive(), "1") == {"hold": {"a": "grpc://2"}}
 

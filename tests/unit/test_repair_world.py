@@ -23,7 +23,8 @@ def test_whatever_dies_it_becomes_whole_and_nothing_needed_is_trimmed(
     """Invariants 3 and 5, scenarios 1, 2, 3, 15 and 16, with deaths, restarts and lost answers.
 
     Goal: no replica, old, new or revived, ever needs an epoch that all its producers trimmed; one
-    writer per term, always expected; a rebuild finds all that the gone one needed.  In the end
+    writer per term, always expected; a rebuild finds all that the gone one needed; nobody goes on
+    inside a hole.  In the end
     every fragment has its replicas, and producers hold for these and nobody else.
     """
     world = World(tmp_path / "control.db", seed, inputs)
@@ -74,6 +75,20 @@ class KeepsTheOldLine(Repairs):
             self.replicas.put(intention.fragment, intention.replaces, Standing.GONE)
 
 
+class ForgetsHoles(Repairs):
+    """Whoever comes back goes on where it was."""
+
+    def is_overtaken(self, fragment, node):
+        return False
+
+
+class ForgetsHolesWhenItStarts(Repairs):
+    """Does not look whom the records call overtaken."""
+
+    def __init__(self, wanted, replicas, unfinished, **others):
+        super().__init__(wanted, replicas, unfinished, **{**others, "overtaken": ()})
+
+
 class TakesOverFromTheSilent(Writers):
     """Does not wait until a writer is declared dead."""
 
@@ -115,6 +130,8 @@ class TrimsOnWaking(World):
         (ForgetsWhatWasUnderWay, MIXED),
         (ForgetsTheNeed, MIXED),
         (KeepsTheOldLine, MIXED),
+        (ForgetsHoles, MIXED),
+        (ForgetsHolesWhenItStarts, MIXED),
         (TakesOverFromTheSilent, MIXED),
         (LetsNewcomersTakeOver, MIXED),
         (TrimsOnWaking, ACTIVE),

@@ -190,6 +190,17 @@ def forget_before(folder: Path, term: int) -> None:
         remove(path)
 
 
+def forget_all(folder: Path) -> None:
+    """Removes all terms and shipments: what comes next does not go on from them.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp()); _ = empty(folder)
+    >>> forget_all(folder); terms_in(folder)
+    []
+    """
+    forget_before(folder, max(terms_in(folder), default=0) + 1)
+
+
 def forget_terms(folder: Path, *, below: int) -> None:
     """Removes older terms: a shipment that is here has at least what they have."""
     for term in terms_in(folder):

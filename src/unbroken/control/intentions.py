@@ -145,6 +145,15 @@ class Intention:
         return bool(self.survivor) and self.survivor == self.replaces
 
     @property
+    def took_part(self) -> list[str]:
+        """Who may be to blame for a repair that fails; not the one that is gone already.
+
+        >>> Intention("alerts", Step.SHIP, "node-3", 7, "node-2", "node-1").took_part
+        ['node-3', 'node-2']
+        """
+        return [self.node] if self.rebuilds else [self.node, self.survivor]
+
+    @property
     def sentence(self) -> str:
         """What is about to be done, for log and `status`.
 

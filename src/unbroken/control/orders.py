@@ -6,7 +6,8 @@
 
 * All of it is said anew with every beat: it follows from the records and from who is live, never
   from what was said before.
-* Whoever is gone and not being replaced may go on from what it has.  A former writer whose place
+* Whoever is gone and not being replaced may go on from what it has, unless a hole was recorded in
+  its place.  A former writer whose place
   was taken holds what the new one ships.
 
 This module only answers.  It does no I/O and reads no clock.
@@ -76,11 +77,20 @@ class Orders:
         return orders
 
     def _backups(self, fragment: str, writer: str) -> dict[str, list[str]]:
-        """Whoever could take over from `writer` now, and all who hold what it ships."""
-        others = {n: s for n, s in self._replicas.of(fragment).items() if n != writer}
+        """Whoever could take over from `writer` now, or later should it come back, and all others.
+
+        Not one whose release is on record: only then it cannot come back.
+        """
+        others = {
+            f"{fragment}@{node}": standing
+            for node, standing in self._replicas.of(fragment).items()
+            if node != writer and not self._repairs.is_released(fragment, node)
+        }
+        now = (Standing.LIVE, Standing.COMING)
         return {
-            "live": [f"{fragment}@{n}" for n, s in others.items() if s is Standing.LIVE],
-            "placed": [f"{fragment}@{n}" for n, s in others.items() if s is not Standing.LEAVING],
+            "live": [name for name, standing in others.items() if standing is Standing.LIVE],
+            "gone": [name for name, standing in others.items() if standing not in now],
+            "placed": list(others),
         }
 
     def _survivor(self, fragment: str) -> str:
@@ -97,6 +107,8 @@ class Orders:
             ship = "rebuild" if repair.rebuilds else "join"
             return {Step.SHIP: ship, Step.CATCH_UP: "run"}.get(repair.step, "")
         if repair is not None and repair.replaces == node:
+            return ""
+        if self._repairs.is_overtaken(fragment, node):
             return ""
         if self._replicas.of(fragment).get(node) not in _HERE:
             return ""

@@ -5,7 +5,7 @@
     rebuilt    in place of   the one that is gone: nobody survives, producers hold what it needed
 
 * The newcomer's node follows the rules of placement; where a repair failed, others are tried
-  first.  A node that is up but lost its checkpoint may be given its own replica again.
+  first.  A node that is up but cannot go on from its checkpoint may be given its own replica again.
 * Several rebuilds begin at once, so each counts as load for the next: what one node held is spread.
 * A repair that lost its term or its survivor is planned again for the same newcomer.
 * Whatever cannot begin waits, and says for what.
@@ -61,6 +61,8 @@ class Plans:
         self.again: dict[str, Intention] = {}
         #: Replicas whose checkpoint is lost although their node is up.
         self.lost: set[tuple[str, str]] = set()
+        #: Replicas in whose place a hole was recorded: they must not go on where they were.
+        self.overtaken: set[tuple[str, str]] = set()
         #: How far each live replica said it was: the newest makes the best survivor.
         self.epochs: dict[tuple[str, str], int] = {}
         #: Fragments that lack replicas, and what they wait for, in a sentence.
@@ -146,7 +148,7 @@ class Plans:
         """The node for one more replica, by the rules of placement."""
         standing = self._replicas.of(fragment)
         gone = self._replicas.having(fragment, Standing.GONE)
-        itself = [node for node in gone if (fragment, node) in self.lost]
+        itself = [node for node in gone if (fragment, node) in self.lost | self.overtaken]
         free = [node for node in self._replicas.up if node not in standing or node in itself]
         failures = {node: self.attempts.failures(fragment, node) for node in free}
         free = [node for node in free if failures[node] == min(failures.values())]

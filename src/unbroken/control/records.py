@@ -3,7 +3,7 @@
     members ─ who has joined          intentions ─ what is under way
     placement ─ who is expected       terms ─ the highest that was given
     removals ─ who is gone, and why   holes ─ what nobody will ever have
-    writers ─ who took over
+    writers ─ who took over           overtaken ─ whom a hole was recorded in place of
 
 The embedded store is SQLite (`control.store`); one that several machines share has to keep the
 same promises.
@@ -102,8 +102,14 @@ class Records(Protocol):
     def removals(self) -> list[Removal]:
         """Who was removed and why, the newest last."""
 
-    def record_hole(self, hole: Hole) -> Hole:
-        """Records a hole once; if one that overlaps it is known, that one is the answer."""
+    def record_hole(self, hole: Hole, *, overtakes: str) -> Hole:
+        """Records a hole once; if one that overlaps it is known, that one is the answer.
+
+        In either case the replica on the node `overtakes` must not go on where it was.
+        """
 
     def holes(self, stream: str) -> list[Hole]:
         """The holes of `stream`, the first ones first."""
+
+    def overtaken(self) -> set[tuple[str, str]]:
+        """Fragment and node of those that a hole has overtaken, until they are live or released."""

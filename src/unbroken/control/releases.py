@@ -86,6 +86,15 @@ class Releases:
             del self._work[key]
             self._replicas.put(fragment, node, None)
 
+    def is_recorded(self, fragment: str, node: str) -> bool:
+        """Whether the release of this replica is on disk.
+
+        >>> nobody = Replicas({}, {}, [])
+        >>> Releases({}, nobody, Writers({}, nobody)).is_recorded("alerts", "node-1")
+        False
+        """
+        return (fragment, node) in self._work
+
     def may_discard(self, fragment: str) -> bool:
         """Whether the wanted number is live: nobody else is needed."""
         return len(self._replicas.serving(fragment)) >= self._wanted.get(fragment, 0)

@@ -16,9 +16,12 @@
 * A *rebuilt* fragment has one copy, so nobody survives: the newcomer is expected with the need of
   the one that is gone, and computes again what producers hold for that one.  This need is all that
   is left, so it is released by nothing but a newcomer that is live.
+* A newcomer that starts empty records a hole.  From then on the one that it replaces is
+  *overtaken*: it may be rebuilt, but must not come back, also if the newcomer dies.
 * All rebuilds at once, because nobody serves these fragments.  Copies are made one at a time and
   after them, whoever survives the fewest failures first: the first one is safe soon (Flux).
-  What fails goes behind the others, and waits twice as long each time.
+  What fails goes behind the others, and waits twice as long each time; so does what is live and
+  lost again (see `attempts`).
 
 This module only decides.  It does no I/O; the caller passes in monotonic time.
 
@@ -88,6 +91,7 @@ class Repairs:
         *,
         rebuilt: Collection[str] = (),
         writers: Writers | None = None,
+        overtaken: Collection[tuple[str, str]] = (),
     ) -> None:
         self.replicas = replicas
         #: Invariant: at most one of their replicas is live, starting or gone: the one to follow.
@@ -97,6 +101,7 @@ class Repairs:
         self._work: dict[str, Work] = {}
         self._releases = Releases(wanted, replicas, self._writers)
         self._plans = Plans(wanted, replicas, self._writers, rebuilt=self._rebuilt)
+        self._plans.overtaken |= set(overtaken)
         self._again = self._plans.again
         self._now_s = 0.0
         for intention in unfinished:
@@ -139,8 +144,8 @@ class Repairs:
         if standing is Standing.COMING:  # It is live when it has caught up.
             return fragment not in self._again
         superfluous = standing is Standing.GONE and self.may_discard(fragment)
-        replaced = self._replaced(fragment, node) or superfluous
-        if standing in (None, Standing.LEAVING) or replaced:
+        replaced = self._replaced(fragment, node) or self.is_overtaken(fragment, node)
+        if standing in (None, Standing.LEAVING) or replaced or superfluous:
             return False
         self.replicas.put(fragment, node, Standing.LIVE)
         self._plans.lost.discard((fragment, node))
@@ -150,8 +155,25 @@ class Repairs:
     def lost(self, fragment: str, node: str) -> None:
         """`node` is up but cannot go on from its checkpoint: it may be replaced by itself."""
         if node in self.replicas.having(fragment, Standing.LIVE, Standing.STARTING, Standing.GONE):
+            self._lived(fragment, node)
             self.replicas.put(fragment, node, Standing.GONE)
             self._plans.lost.add((fragment, node))
+
+    def overtakes(self, fragment: str, node: str) -> str | None:
+        """In whose place `node` starts empty and may record a hole; None: it is not its turn."""
+        work = self._work.get(fragment)
+        told = work.intention if work else None
+        if told is None or (told.node, told.step) != (node, Step.SHIP) or not told.rebuilds:
+            return None
+        return told.replaces
+
+    def overtaken(self, fragment: str, node: str) -> None:
+        """A hole is on disk in the place of this replica: consumers may have it from now on."""
+        self._plans.overtaken.add((fragment, node))
+
+    def is_overtaken(self, fragment: str, node: str) -> bool:
+        """Whether this replica must not go on where it was."""
+        return (fragment, node) in self._plans.overtaken
 
     def held(self, fragment: str, node: str, reason: str) -> bool:
         """A producer's log is full because of this replica: it is removed, if another one is live.
@@ -161,9 +183,15 @@ class Repairs:
         if not set(self.replicas.serving(fragment)) - {node}:
             return False
         if self.replicas.of(fragment).get(node, Standing.LEAVING) is not Standing.LEAVING:
+            self._lived(fragment, node)
             self._gone(fragment, node, reason)
             self._releases.leave(fragment, node, reason)
         return True
+
+    def _lived(self, fragment: str, node: str) -> None:
+        """A live replica is of no use any more: if it has just been repaired, in vain."""
+        if node in self.replicas.having(fragment, Standing.LIVE):
+            self._plans.attempts.lost(fragment, node, now_s=self._now_s)
 
     def confirmed(self, fragment: str, term: int, producer: Producer) -> None:
         """`producer` did what the expect or the release of this term asked for."""
@@ -198,9 +226,7 @@ class Repairs:
         if work is None:
             return
         told = work.intention
-        # Who is rebuilt took no part: it is gone.
-        took_part = [told.node] if told.rebuilds else [told.node, told.survivor]
-        self._plans.attempts.failed(fragment, took_part, now_s=self._now_s)
+        self._plans.attempts.failed(fragment, told.took_part, now_s=self._now_s)
         self._gone(fragment, told.node, reason)
 
     def recorded(self, intention: Intention) -> None:
@@ -209,10 +235,14 @@ class Repairs:
         fragment, node = intention.fragment, intention.node
         if intention.step in (Step.RELEASE, Step.RELEASED):
             self._releases.recorded(intention, now_s=self._now_s)
+            if intention.step is Step.RELEASED:
+                self._plans.overtaken.discard((fragment, node))
         elif intention.step is Step.LIVE:
             del self._work[fragment]
             self.replicas.put(fragment, node, Standing.LIVE)
-            self._plans.attempts.done(fragment)
+            attempts = self._plans.attempts
+            attempts.done(fragment, node, intention.took_part, now_s=self._now_s)
+            self._plans.overtaken.discard((fragment, node))
             if intention.rebuilds and intention.replaces != node:
                 # Recorded with the step: there is one line to follow, at every moment.
                 self._releases.leave(fragment, intention.replaces, f"{node} is live in its place")
@@ -291,6 +321,10 @@ class Repairs:
     def may_discard(self, fragment: str) -> bool:
         """Whether the wanted number is live: checkpoints of those that are gone may be deleted."""
         return self._releases.may_discard(fragment)
+
+    def is_released(self, fragment: str, node: str) -> bool:
+        """Whether it is on disk that this replica will not come back."""
+        return self._releases.is_recorded(fragment, node)
 
     @property
     def sentences(self) -> list[str]:

@@ -7,12 +7,14 @@
     terms        alerts  7                            the highest that was ever given
     removals     alerts  node-2  term 8  node-2 …     why somebody is not there any more
     holes        totals  51..57                       holes that are final (scenario 13)
+    overtaken    totals  node-1                       whom they were recorded in place of
 
 * One change is one transaction, and it is on the disk when the call returns: after kill -9 or a
   power cut it is there as a whole or not at all.  A term and what it was given for, a step and the
   standing that goes with it, are one change.
 * Terms never repeat, also when what they were given for is gone.
-* A hole is recorded once; whoever comes later is told what was recorded.
+* A hole is recorded once; whoever comes later is told what was recorded.  With it goes who must
+  not go on any more, because consumers may have the hole by then.
 * A store written by a newer Unbroken is refused; nobody guesses what its records mean.  One
   written by an older is brought up to date (`control.tables`).
 
@@ -196,6 +198,7 @@ class Store:
                     # There was one copy, and here is its successor: the old line must not go on.
                     _stand(db, fragment, intention.replaces, Standing.LEAVING)
                 _put(db, fragment, node, term, Standing.LIVE)
+                _forget_overtaken(db, fragment, node)
             elif intention.step is Step.RELEASE:
                 db.execute(
                     "DELETE FROM intentions WHERE fragment = ? AND node = ?", (fragment, node)
@@ -206,6 +209,7 @@ class Store:
                 db.execute(
                     "DELETE FROM placement WHERE fragment = ? AND node = ?", (fragment, node)
                 )
+                _forget_overtaken(db, fragment, node)
             db.execute("DELETE FROM intentions WHERE fragment = ? AND term = ?", (fragment, term))
             if not intention.step.ends:
                 db.execute(
@@ -230,17 +234,23 @@ class Store:
 
     # Holes.
 
-    def record_hole(self, hole: Hole) -> Hole:
+    def record_hole(self, hole: Hole, *, overtakes: str) -> Hole:
         """Records a hole once; if one that overlaps it is known, that one is the answer.
+
+        In either case the replica on the node `overtakes` must not go on where it was.
 
         >>> import tempfile
         >>> store = Store(Path(tempfile.mkdtemp()) / "control.db")
-        >>> store.record_hole(Hole("totals", 51, 57)) == store.record_hole(Hole("totals", 55, 60))
+        >>> one = store.record_hole(Hole("totals", 51, 57), overtakes="node-1")
+        >>> one == store.record_hole(Hole("totals", 55, 60), overtakes="node-1")
         True
+        >>> store.overtaken()
+        {('totals', 'node-1')}
         >>> store.close()
         """
         assert 0 <= hole.first <= hole.last, "both ends included"
         with self._change() as db:
+            db.execute("INSERT OR IGNORE INTO overtaken VALUES (?, ?)", (hole.stream, overtakes))
             known = db.execute(
                 "SELECT stream, first, last, reason FROM holes "
                 "WHERE stream = ? AND first <= ? AND last >= ? ORDER BY first",
@@ -257,6 +267,10 @@ class Store:
             "SELECT stream, first, last, reason FROM holes WHERE stream = ? ORDER BY first", stream
         )
         return [Hole(*row) for row in rows]
+
+    def overtaken(self) -> set[tuple[str, str]]:
+        """Fragment and node of those that a hole has overtaken, until they are live or released."""
+        return set(self._read("SELECT fragment, node FROM overtaken"))
 
     def close(self) -> None:
         """Closes the file."""
@@ -335,6 +349,10 @@ def _stand(db: sqlite3.Connection, fragment: str, node: str, standing: Standing)
         "UPDATE placement SET standing = ? WHERE fragment = ? AND node = ?",
         (standing, fragment, node),
     )
+
+
+def _forget_overtaken(db: sqlite3.Connection, fragment: str, node: str) -> None:
+    db.execute("DELETE FROM overtaken WHERE fragment = ? AND node = ?", (fragment, node))
 
 
 def _remove(db: sqlite3.Connection, removal: Removal) -> None:

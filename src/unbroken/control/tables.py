@@ -2,6 +2,7 @@
 
     1  members  terms  placement  intentions  removals  holes
     2  + writers
+    3  + overtaken
 
 * A version is never changed after it was released: a newer one adds to it.  So a store of any age
   is brought up to date by the versions that it lacks, and a new one is made by all of them.
@@ -9,7 +10,7 @@
 This module only answers.  It does no I/O and reads no clock.
 
 >>> [change.split("(")[0].strip() for change in changes_since(1)]
-['CREATE TABLE writers']
+['CREATE TABLE writers', 'CREATE TABLE overtaken']
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ CREATE TABLE holes (
 """,
     2: """
 CREATE TABLE writers (fragment TEXT PRIMARY KEY, node TEXT NOT NULL, term INTEGER NOT NULL);
+""",
+    3: """
+CREATE TABLE overtaken (fragment TEXT NOT NULL, node TEXT NOT NULL, PRIMARY KEY (fragment, node));
 """,
 }
 

@@ -223,12 +223,14 @@ def holders(status: Mapping[str, Any], fragment: str) -> list[str]:
 def warm(status: Mapping[str, Any], fragment: str) -> bool:
     """Whether a standby of `fragment` has its query started, and has rehearsed.
 
-    >>> standby = {"counts": {"held": True, "rehearsed": True}}
+    Or there was nothing to rehearse with: then nobody should wait for it.
+
+    >>> standby = {"counts": {"held": True, "rehearsed": False, "prepared": True}}
     >>> warm({"nodes": {"node-1": {"standbys": standby}}}, "counts")
     True
     """
     standbys = [told.get("standbys", {}).get(fragment) for told in status["nodes"].values()]
-    return any(each and each["held"] and each["rehearsed"] for each in standbys)
+    return any(each and each["prepared"] for each in standbys)
 
 
 def sent_bytes(status: Mapping[str, Any]) -> int | None:

@@ -91,6 +91,7 @@ class Control:
             self._store.unfinished(),
             rebuilt=self._having(Upstream, Gap),
             writers=self._writers,
+            overtaken=self._store.overtaken(),
         )
         self._orders = Orders(self._policies, self._replicas, self._repairs, self._writers)
         self._timing = TIMINGS[self._setup.timing]
@@ -169,10 +170,19 @@ class Control:
 
     def _hole(self, command: Command) -> dict[str, int]:
         """A replica that starts empty tells what is lost; the answer is what is on record."""
-        stream, first, last = checked_name(command["stream"]), command["first"], command["last"]
-        if not 0 <= int(first) <= int(last):
+        stream, node = checked_name(command["stream"]), checked_name(command["node"])
+        first, last = int(command["first"]), int(command["last"])
+        if not 0 <= first <= last:
             raise UnbrokenError(f"{stream}: a hole from {first} to {last}")
-        recorded = self._store.record_hole(Hole(stream, int(first), int(last)))
+        with self._lock:
+            gone = self._repairs.overtakes(stream, node)
+            if gone is None:
+                raise UnbrokenError(
+                    f"{stream}: {node} is not asked to start it empty",
+                    hint="it may have been, and was replaced; its next beat tells",
+                )
+            recorded = self._store.record_hole(Hole(stream, first, last), overtakes=gone)
+            self._repairs.overtaken(stream, gone)
         print(recorded.sentence, flush=True)
         return {"first": recorded.first, "last": recorded.last}
 

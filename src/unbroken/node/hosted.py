@@ -36,7 +36,6 @@ from unbroken.node.replica import PlanFor, Replica
 from unbroken.node.staged import STAGED
 from unbroken.node.standby import Standby
 from unbroken.policies import Passive, Restart
-from unbroken.policies.guarantee import holds_output
 from unbroken.query import Query
 from unbroken.streams.copy_log import extend_log
 from unbroken.streams.flight import Door, Peer
@@ -167,10 +166,6 @@ class Hosted:
         """Holds what the writer at `giver` ships; a replica that ran here was replaced: it ends."""
         self.leave(name, "another node writes it now")
         fragment, known = self._query.fragments[name], self._plans[name]
-        if holds_output(fragment.policy, known.traits.operator_class):
-            if not giver:
-                return  # Until a writer is known, what is here is all that is left.
-            self._remove(name)  # What was not shown must not be taken for what the writer made.
         assert isinstance(fragment.policy, Passive)
         rehearse = partial(
             self.rehearsals.run, fragment, known, self.folder(name), partial(self._plan_for, name)
@@ -265,7 +260,7 @@ class Hosted:
         for name, backups in wanted["backups"].items():
             replica = self.replicas.get(name)
             if replica is not None:
-                replica.confirmed.agree(backups["live"], backups["placed"], asked_s=asked_s)
+                replica.confirmed.agree(**backups, asked_s=asked_s)
                 replica.show()
         for name, replicas in wanted["consumers"].items():
             served = self.streams.streams.get(name)

@@ -28,10 +28,10 @@ from unbroken.engine.warm import warm_up
 from unbroken.errors import UnbrokenError, Unreachable
 from unbroken.node import setup
 from unbroken.node.book import BookReader
+from unbroken.node.checks import START_S_MAX
 from unbroken.node.hosted import Hosted
 from unbroken.node.process import leave_with_parent, or_noted
 from unbroken.node.questions import OWN_SPARK, Questions
-from unbroken.node.replica import START_S_MAX
 from unbroken.streams.flight import Door, Peer
 
 LOOP_S = 0.1

@@ -4,14 +4,16 @@
 
 * A first batch takes ten times as long as a tenth: code is generated and compiled, Python processes
   are started.  Whoever takes over should have that behind it.
-* It works on a fork of its own and reads one epoch that the stream has anyway, so that it depends
-  on nothing that is trimmed meanwhile.  It acks nothing, seals nothing and leaves nothing behind.
+* It works on a fork of its own, under a name of its own, and reads one epoch that the stream has
+  anyway, so that it depends on nothing that is trimmed meanwhile.  It acks nothing, seals nothing
+  and leaves nothing behind.
 * It is worth something, and not necessary: it ends when it is told to, when it fails, and after
-  `REHEARSE_S_MAX`, also when the stream is quiet.
+  `REHEARSE_S_MAX`, also when the stream is quiet.  Only epochs that ran count.
 """
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import threading
 import time
@@ -100,11 +102,14 @@ class Repeated:
 
 
 class Rehearsals:
-    """The rehearsals of one node; their folders are in `scratch`."""
+    """The rehearsals of one node; their folders are in `scratch`, and nobody else's."""
 
     def __init__(self, scratch: Path, book: BookReader) -> None:
         self._scratch = scratch
+        # An earlier process may have been killed in the middle of one.
+        shutil.rmtree(scratch, ignore_errors=True)
         self._book = book
+        self._numbers = itertools.count(1)
         #: By the name that their queries give.
         self.running: dict[str, Replica] = {}
 
@@ -115,15 +120,19 @@ class Rehearsals:
         shipped: Path,
         plan_for: Callable[[str], PlanFor],
         stop: threading.Event,
-    ) -> str:
-        """Rehearses `fragment` on a fork of what is in `shipped`; says what came of it."""
+    ) -> int:
+        """Rehearses `fragment` on a fork of what is in `shipped`; how many epochs have run.
+
+        0: there was nothing to rehearse with, or it was told to stop.
+        """
         began_s = time.monotonic()
-        folder, key = self._scratch / fragment.name, fragment.name + MARK
+        # One that is told to stop is not waited for, and the next may begin meanwhile.
+        number = next(self._numbers)
+        key, folder = f"{fragment.name}{MARK}-{number}", self._scratch / str(number)
 
         def over() -> bool:
             return stop.is_set() or time.monotonic() - began_s > REHEARSE_S_MAX
 
-        shutil.rmtree(folder, ignore_errors=True)
         rehearsal: Rehearsal | None = None
         try:
             forked = fork.fork_newest(
@@ -131,13 +140,19 @@ class Rehearsals:
             )
             epochs = self._first_epochs(fragment, forked[1].epoch + 1, over) if forked else None
             if epochs is None:
-                return "has not rehearsed: there was nothing to rehearse with"
+                return 0
             self.running[key] = rehearsal = Rehearsal(fragment, folder, self._book, known, epochs)
             rehearsal.start(plan_for(key))
-            while rehearsal.epochs_done < REHEARSE_EPOCHS and not (over() or rehearsal.failed):
+            why = ""
+            while rehearsal.epochs_done < REHEARSE_EPOCHS and not (over() or why):
                 stop.wait(LOOK_S)
-            took_s = time.monotonic() - began_s
-            return f"has rehearsed {rehearsal.epochs_done} epochs in {took_s:.1f} s"
+                why = rehearsal.failed or rehearsal.stumbled
+            done = rehearsal.epochs_done
+            if why:
+                raise UnbrokenError(f"it failed after {done} epochs: {why}")
+            if not done and not stop.is_set():
+                raise UnbrokenError(f"no epoch ran within {REHEARSE_S_MAX:.0f} s")
+            return done
         finally:
             if rehearsal is not None:
                 rehearsal.stop()

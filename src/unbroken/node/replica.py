@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,14 +23,16 @@ import pyarrow as pa
 from unbroken.checkpoints import fork
 from unbroken.engine.plan import Plan
 from unbroken.engine.run import Run
-from unbroken.epochs import GAP, Epoch
-from unbroken.errors import CheckpointLost, DefinitionError, FenceError, UnbrokenError
+from unbroken.epochs import Epoch
+from unbroken.errors import UnbrokenError
 from unbroken.gate import Gate
+from unbroken.node import checks
 from unbroken.node.book import BookReader
+from unbroken.node.health import Health
 from unbroken.node.inputs import Inputs, Waiting
 from unbroken.node.parts import Parts, nth_slice
 from unbroken.node.staged import Confirmed, Staged
-from unbroken.policies import Gap, Upstream
+from unbroken.policies import Upstream
 from unbroken.policies.guarantee import holds_output
 from unbroken.policies.past import Past, Seed
 from unbroken.query import Fragment
@@ -40,13 +41,11 @@ from unbroken.streams.log import EpochLog, drop_torn_tail
 from unbroken.streams.needs import ack
 from unbroken.streams.source_log import LOG_BYTES_MAX
 
-#: How long a producer on another node may take to start.
-START_S_MAX = 240.0
 #: Makes the plan for a term.
 PlanFor = Callable[[int], Plan]
 
 
-class Replica:
+class Replica(Health):
     """Runs one fragment on this node.  `known` is what is known of its plan already."""
 
     def __init__(
@@ -59,6 +58,7 @@ class Replica:
         name: str,
         log_bytes_max: int = LOG_BYTES_MAX,
     ) -> None:
+        super().__init__()
         self.fragment = fragment
         #: As producers know it.
         self.name = name
@@ -68,16 +68,9 @@ class Replica:
         self.folder = folder
         self._book = book
         self._log_bytes_max = log_bytes_max
-        self._changed = threading.Condition()
         self._parts = Parts()
-        self._run: Run | None = None
-        self._gate: Gate | None = None
-        self._inputs: Waiting | None = None
         self._plan = known
         self._held: fork.Start | None = None
-        #: Whether the held query has started, and asks whether it may go on.
-        self._waits = threading.Event()
-        #: What is computed and not shown yet; None if all is shown at once.
         self.staged: Staged | None = None
         #: What its standbys hold.
         self.confirmed = Confirmed()
@@ -88,25 +81,9 @@ class Replica:
         if isinstance(fragment.policy, Upstream):
             self._past = Past.of(known.traits)
         self._restored = False
-        #: Set with Spark's first question: its Python processes are there.
-        self._asked = threading.Event()
-        self._stopped = False
-        self.given_up = False
         self._acked = -1
         #: Whether there is nothing to do.
         self._idle = True
-        self.term = 0
-        #: The first epoch that this term works on; None while it is held.
-        self.first: int | None = None
-        self.epochs_done = 0
-        self.rows_in = 0
-        self.rows_out = 0
-        #: Seconds from the start of its query to the first question, and of work per epoch.
-        self.start_s: float | None = None
-        self.work_s: float | None = None
-        self._since_s = time.monotonic()
-        #: What the replica does, in a sentence.
-        self.sentence = "starting"
 
     def _stage(self, *, committed: int | None) -> None:
         if holds_output(self.fragment.policy, self._plan.traits.operator_class):
@@ -129,6 +106,12 @@ class Replica:
         """Whether a query is held; it may have failed meanwhile."""
         return self._held is not None and self._run is not None and self._run.failure() is None
 
+    def wait_held(self, timeout_s: float) -> None:
+        """Waits until the query that is held has started, or will not."""
+        deadline_s = time.monotonic() + timeout_s
+        while self.holding and not self._waits.wait(0.1) and time.monotonic() < deadline_s:
+            pass
+
     def start(self, plan: PlanFor, *, seed: Seed | None = None) -> None:
         """Goes on from the newest checkpoint in its folder, or from a `seed` with empty state."""
         self._since_s = time.monotonic()
@@ -143,14 +126,14 @@ class Replica:
         self._seed = seed
         committed = seed.first - 1 if seed else -1 if began.epoch is None else began.epoch
         if began.epoch is None and seed is None:
-            self._check_not_behind_a_hole()
-            self._check_inputs_reach_back(began.lost)
+            checks.would_be_the_same(self.fragment, self.folder, self.log, self.staged, began.lost)
+            checks.inputs_reach_back(self.fragment, self.folder, self._book, began.lost)
         self._stage(committed=committed)
         if began.epoch is not None:
             self._check_output(committed)
         if self._held is None:
             self._start_query(plan, began)
-        self._check_same_code(self._plan.fingerprint)
+        checks.same_code(self.fragment, self.log, self._plan.fingerprint)
         self._gate = gate = Gate(self.fragment.inputs, committed=committed)
         self._inputs = self._waiting(committed + 1, gate)
         assert self._run is not None
@@ -174,83 +157,15 @@ class Replica:
             self._parts.take, with_watermarks=self.notes_watermarks,
         )  # fmt: skip
 
-    def wait_released(self, term: int) -> int | None:
-        """The question of a query that has started: its first epoch, or None for "not yet"."""
-        with self._changed:
-            self._waits.set()
-            self._changed.wait_for(lambda: self._stopped or self.first is not None, POLL_S)
-            self._check_term(term)
-            return self.first
-
-    def wait_held(self, timeout_s: float) -> None:
-        """Waits until the query that is held has started, or will not."""
-        deadline_s = time.monotonic() + timeout_s
-        while self.holding and not self._waits.wait(0.1) and time.monotonic() < deadline_s:
-            pass
-
-    def stop(self) -> None:
-        """Ends the replica on this node; its checkpoint and its log stay as they are."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
-        if self._inputs is not None:
-            self._inputs.stop()
-        if self._run is not None:
-            self._run.stop()
-        self.sentence = "stopped"
-
     def _check_output(self, committed: int) -> None:
-        """A replica is its checkpoint *and* its output (scenario 1)."""
-        end = max(self.log.next, self.staged.next if self.staged else 0)
-        if end <= committed:
-            raise CheckpointLost(
-                f"fragment {self.fragment.name!r}: its checkpoint is at epoch {committed}, but its "
-                f"output log ends before {end}",
-                hint=f"restore {self.log.folder}, or start the query in a new folder",
-            )
-
-    def _check_same_code(self, fingerprint: str) -> None:
-        """State made by other code, or with other settings, is not ours to go on from."""
-        last = self.log.last_header
-        if last is not None and last.fingerprint != fingerprint:
-            raise DefinitionError(
-                f"{self.fragment.where}: fragment {self.fragment.name!r} or a setting was changed "
-                f"since it made epoch {last.number}",
-                hint="its results would not go with those before: start the changed query in a "
-                "new folder, or change it back",
-            )
-
-    def _check_not_behind_a_hole(self) -> None:
-        """Who began behind a hole and has committed nothing does not begin at the beginning."""
-        if isinstance(self.fragment.policy, Gap) and (
-            self.log.first > 0 or any(h.kind == GAP for h in self.log.headers(0, most=1))
-        ):
-            raise CheckpointLost(
-                f"fragment {self.fragment.name!r} has a hole in front of its output, and no "
-                "checkpoint behind it",
-                hint="another one begins behind a hole of its own",
-            )
-
-    def _check_inputs_reach_back(self, lost: str) -> None:
-        for name in self.fragment.inputs:
-            first = self._book.wait_for(name, START_S_MAX)["first"]
-            if first > 0:
-                raise CheckpointLost(
-                    f"fragment {self.fragment.name!r} has no checkpoint to go on from"
-                    f"{f' ({lost})' if lost else ''}, and its input {name!r} begins at epoch "
-                    f"{first}",
-                    hint="its state cannot be computed again on this node: restore the folder "
-                    f"{self.folder}, or start the query in a new folder",
-                )
+        checks.has_output(self.fragment, self.log, self.staged, committed)
 
     def ask(self, stream: str, after: int, term: int, *, rows: bool) -> pa.Table | None:
         """Spark's question: what comes after `after` on `stream`?  None is "not yet"."""
         self._check_term(term)
         assert self._gate is not None
         assert self._inputs is not None
-        if not self._asked.is_set():
-            self.start_s = time.monotonic() - self._since_s
-            self._asked.set()
+        self._has_asked()
         if after == self._gate.released:
             self._committed(after)
         with self._changed:
@@ -296,9 +211,7 @@ class Replica:
             self._restored = True
         if epoch == self._gate.committed:
             return  # Asked again after "not yet", or the other input's turn.
-        took_s = time.monotonic() - self._since_s
-        # The last ten or so count: the first ones are slow, until Spark's code is compiled.
-        self.work_s = took_s if self.work_s is None else 0.9 * self.work_s + 0.1 * took_s
+        self._has_worked()
         self._run.save_watermarks(epoch)
         if self._past is not None:
             self._past.done(epoch, self._run.marks())
@@ -329,13 +242,6 @@ class Replica:
         self._check_term(term)
         self._parts.put(epoch, part, attempt, table)
 
-    def _check_term(self, term: int) -> None:
-        if term != self.term or self._stopped:
-            raise FenceError(
-                f"{self.fragment.name!r}: a query of term {term} asks, but {self.term} runs",
-                hint="an orphan of an earlier process; it should end",
-            )
-
     @property
     def silent_since(self) -> Seed | None:
         """The seed that it began with, until it has committed an epoch that others may see."""
@@ -362,11 +268,6 @@ class Replica:
         )  # fmt: skip
         (self.staged or self.log).append(epoch)
         self.rows_out += epoch.rows
-
-    @property
-    def full(self) -> bool:
-        """Whether its output log has reached its limit."""
-        return self.log.bytes >= self._log_bytes_max
 
     def acks(self, owed: int) -> list[tuple[str, dict[str, Any]]]:
         """What to tell the producers, if there is news: (stream, ack).
@@ -407,66 +308,3 @@ class Replica:
     def asking(self) -> bool:
         """Whether Spark has asked for an epoch: the replica works, and is past what was said."""
         return self._asked.is_set() and not self._mute(self.committed + 1)
-
-    def wait_asked(self, timeout_s: float) -> None:
-        """Waits for Spark's first question, or until it is clear that none will come."""
-        deadline = time.monotonic() + timeout_s
-        while not self._asked.wait(0.1) and not self.failed:
-            if time.monotonic() > deadline:
-                return
-
-    @property
-    def committed(self) -> int:
-        """The newest epoch that is sealed and in Spark's commit log; -1 for none."""
-        return self._gate.committed if self._gate else -1
-
-    @property
-    def failed(self) -> str:
-        """Why the replica does not go on; empty while it does."""
-        failure = self._failure()
-        return str(failure) if failure else ""
-
-    @property
-    def stumbled(self) -> str:
-        """Why it stopped, if a new start may mend that; else ""."""
-        return self._run.stumbled if self._run and self._failed_by_itself is None else ""
-
-    @property
-    def lost(self) -> bool:
-        """Whether it cannot go on from what it has: its inputs are gone."""
-        return isinstance(self._failed_by_itself, CheckpointLost)
-
-    @property
-    def _failed_by_itself(self) -> UnbrokenError | None:
-        return self._inputs.error if self._inputs else None
-
-    def give_up(self) -> None:
-        """It has stumbled too often: that is a failure."""
-        self.given_up = True
-
-    def _failure(self) -> UnbrokenError | None:
-        if self._failed_by_itself is not None or self._run is None:
-            return self._failed_by_itself
-        failure = self._run.failure()
-        if failure is not None and self._run.stumbled and not self.given_up:
-            return None  # It is about to be started again.
-        return failure
-
-    def status(self) -> dict[str, Any]:
-        """What `unbroken status` shows of the replica."""
-        failure = self._failure()
-        return {
-            "inputs": self.fragment.inputs,
-            "term": self.term,
-            "epoch": self.committed,
-            "epochs": self.epochs_done,
-            "rows_in": self.rows_in,
-            "rows_out": self.rows_out,
-            "start_s": self.start_s,
-            "work_s": self.work_s,
-            "held_back": max(0, self.staged.next - self.log.next) if self.staged else 0,
-            "fingerprint": self._plan.fingerprint,
-            "sentence": f"failed: {failure.what}" if failure else self.sentence,
-            "failed": str(failure) if failure else "",
-            "refused": self._inputs.refused if self._inputs else [],
-        }

@@ -7,8 +7,10 @@ with different rows (scenario 6).  So an epoch is shown only when whoever may ha
 it, together with the state that belongs to it.  What was not shown may be computed again, because
 nobody saw it.
 
-* Control says who could take over.  All of them must have an epoch, and whoever else has asked for
-  it and may become one of them meanwhile: a node's word is not enough, it may have been replaced.
+* Control says who could take over: who is live, and who is gone and may come back.  All of them
+  must have an epoch, and whoever else has asked for it and may become one of them meanwhile: a
+  node's word is not enough, it may have been replaced.
+* Only the writer knows all that, so it shows first; a standby shows what the writer has shown.
 * Without a standby nothing is shown: computing goes on until the log's limit.
 """
 
@@ -33,15 +35,19 @@ class Confirmed:
     >>> confirmed = Confirmed()
     >>> confirmed.holds("ids@node-2", 57, now_s=0.0); confirmed.by_all
     -1
-    >>> confirmed.agree(["ids@node-2"], ["ids@node-2", "ids@node-3"], asked_s=0.5)
+    >>> confirmed.agree(["ids@node-2"], [], ["ids@node-2", "ids@node-3"], asked_s=0.5)
     >>> confirmed.by_all
     57
     >>> confirmed.holds("ids@node-3", 12, now_s=1.0); confirmed.by_all
     12
+    >>> confirmed.agree(["ids@node-2"], ["ids@node-1"], ["ids@node-2", "ids@node-1"], asked_s=1.5)
+    >>> confirmed.by_all
+    -1
     """
 
     def __init__(self) -> None:
         self._live: frozenset[str] = frozenset()
+        self._gone: frozenset[str] = frozenset()
         self._epochs: dict[str, int] = {}
         self._first_s: dict[str, float] = {}
         self._lock = threading.Lock()
@@ -52,14 +58,22 @@ class Confirmed:
             self._epochs[standby] = epoch
             self._first_s.setdefault(standby, now_s)
 
-    def agree(self, live: Collection[str], placed: Collection[str], *, asked_s: float) -> None:
-        """Control's word, asked for at `asked_s`: who could take over, and who has a place at all.
+    def agree(
+        self,
+        live: Collection[str],
+        gone: Collection[str],
+        placed: Collection[str],
+        *,
+        asked_s: float,
+    ) -> None:
+        """Control's word, asked for at `asked_s`: who could take over now, who could should it come
+        back when nobody else is left, and who has a place at all.
 
         Whoever has none is forgotten; unless it came after the question, and the answer could not
         know of it.
         """
         with self._lock:
-            self._live = frozenset(live)
+            self._live, self._gone = frozenset(live), frozenset(gone)
             for standby in self._epochs.keys() - set(placed):
                 if self._first_s[standby] < asked_s:
                     del self._epochs[standby], self._first_s[standby]
@@ -70,7 +84,8 @@ class Confirmed:
         with self._lock:
             if not self._live:
                 return -1
-            return min(self._epochs.get(name, -1) for name in self._live | self._epochs.keys())
+            could = self._live | self._gone | self._epochs.keys()
+            return min(self._epochs.get(name, -1) for name in could)
 
 
 class Staged:
@@ -116,7 +131,7 @@ class Staged:
         self.log.append(epoch.with_header(stream=self.log.stream))
 
     def show(self, epoch: int) -> None:
-        """Shows everything up to `epoch`: the standby has it."""
+        """Shows everything up to `epoch`: whoever could take over has it."""
         with self._showing:
             for number in range(self._shown.next, min(epoch + 1, self.log.next)):
                 shown = self.log.read(number).with_header(stream=self._shown.stream)
@@ -134,3 +149,10 @@ class Staged:
         extent = peer.act({"do": "extent", "stream": self._shown.stream})
         if extent["next"] > max(extent["first"], self._shown.next):
             extend_log(peer, self._shown, last=extent["next"] - 1)
+        self.log.trim(self._shown.next)
+
+    def forget(self) -> None:
+        """Nothing of it counts any more: another writer has computed these epochs anew."""
+        for path in sorted(self.log.folder.glob("*.arrow"), reverse=True):
+            path.unlink()
+        self.log = EpochLog(self.log.folder, self.log.stream)

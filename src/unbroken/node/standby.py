@@ -11,14 +11,11 @@
   anything happens, and after a take-over they simply hear more of it.
 * The query waits in its session before it reads a checkpoint: taking over is linking some files and
   letting go.
-* Then there is a *rehearsal* (see `rehearsal`).
-* None of this at once.  A standby is new because something has failed, and whoever has just taken
-  over needs the processors more: a query that starts beside it doubles the time of its first epoch.
+* Then there is a *rehearsal* (see `rehearsal`, and `preparation` for when).
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
@@ -31,6 +28,7 @@ from unbroken.checkpoints.manifest import checksum
 from unbroken.checkpoints.take import take
 from unbroken.errors import UnbrokenError, Unreachable
 from unbroken.node.book import BookReader
+from unbroken.node.preparation import Preparation
 from unbroken.node.replica import PlanFor, Replica
 from unbroken.streams.copy_log import extend_log
 from unbroken.streams.flight import POLL_S, Peer
@@ -39,8 +37,6 @@ from unbroken.streams.needs import ack
 #: Between two attempts at a writer that does not answer, or whose shipment cannot be taken.
 RETRY_S = 0.2
 TROUBLE_S = 1.0
-SETTLE_S = 5.0
-SETTLE_S_MAX = 30.0
 
 
 class Standby:
@@ -51,17 +47,12 @@ class Standby:
         replica: Replica,
         plan: PlanFor,
         *,
-        rehearse: Callable[[threading.Event], str],
+        rehearse: Callable[[threading.Event], int],
         book: BookReader,
         giver: str,
         interval_s: float,
     ) -> None:
         self.replica = replica
-        self._plan = plan
-        self._rehearse = rehearse
-        self._preparing: threading.Thread | None = None
-        #: Whether its query has run for a while: whoever takes over after that is fast at once.
-        self.rehearsed = False
         self._book = book
         #: The writer's door; "" while nobody writes.
         self.giver = giver
@@ -70,6 +61,7 @@ class Standby:
         self._stop = threading.Event()
         #: Held while a shipment is being taken, or the replica is changed.
         self._busy = threading.Lock()
+        self._preparation = Preparation(replica, plan, rehearse, stop=self._stop, busy=self._busy)
         self._known = Known(checksum)
         # Not at once: a writer that has just taken over has something to catch up with.
         self._shipped_s = time.monotonic()
@@ -93,12 +85,12 @@ class Standby:
     def _keep(self) -> None:
         while not self._stop.is_set():
             giver = self.giver
-            self._hold()
+            self._prepare()
             try:
                 if giver:
                     with Peer(giver) as self._peer:
                         while giver == self.giver and not self._stop.is_set():
-                            self._hold()
+                            self._prepare()
                             self._follow(self._peer)
             except Unreachable:
                 pass  # Control will say who writes now.
@@ -106,36 +98,9 @@ class Standby:
                 self._in_trouble(str(error))
             self._stop.wait(TROUBLE_S if self.trouble else RETRY_S)
 
-    def _hold(self) -> None:
-        """Sees to it that a query is held; again if it has failed: a busy machine is enough."""
-        if self.epoch < 0 or (self.replica.holding and self.rehearsed):
-            return
-        if self._preparing is None or not self._preparing.is_alive():
-            name = f"prepare-{self.replica.name}"
-            self._preparing = threading.Thread(target=self._prepare, daemon=True, name=name)
-            self._preparing.start()
-
     def _prepare(self) -> None:
-        try:
-            if not self.rehearsed:
-                self._stop.wait(SETTLE_S)
-            with self._busy:
-                if not self._stop.is_set() and not self.replica.holding:
-                    self.replica.hold(self._plan)
-            if not self.rehearsed:
-                self._wait_quiet()
-                print(f"{self.replica.name} {self._rehearse(self._stop)}", flush=True)
-                self.rehearsed = True
-        except UnbrokenError as error:
-            print(f"{self.replica.name} cannot be prepared: {error}", file=sys.stderr, flush=True)
-            self._stop.wait(TROUBLE_S)
-
-    def _wait_quiet(self) -> None:
-        """Others need the processors more: whoever catches up, or is starting."""
-        deadline_s = time.monotonic() + SETTLE_S_MAX
-        while os.getloadavg()[0] > 2 * (os.cpu_count() or 1) and time.monotonic() < deadline_s:
-            if self._stop.wait(1.0):
-                return
+        if self.epoch >= 0:
+            self._preparation.look(now_s=time.monotonic())
 
     def _follow(self, peer: Peer) -> None:
         """Waits for news, and takes it."""
@@ -163,14 +128,17 @@ class Standby:
             if replica.staged is None:
                 extend_log(peer, replica.log, last=epoch)
             else:
+                if not self.shipments:
+                    # Made or taken in an earlier life, and never shown: the writer has drawn again.
+                    # Not before, or the last copy would be gone if the writer died (scenario 16).
+                    fork.forget_all(replica.folder)
+                    replica.staged.forget()
                 replica.staged.take(peer, epoch)
 
         shipped = take(
             peer, replica.fragment.name, replica.folder,
             with_watermarks=replica.notes_watermarks, before_seen=copy_output, known=self._known,
         )  # fmt: skip
-        if replica.staged is not None:
-            replica.staged.show(shipped.epoch)
         # What this node once made itself is superseded.
         fork.forget_terms(self.replica.folder, below=self.replica.term)
         self.epoch = shipped.epoch
@@ -208,19 +176,21 @@ class Standby:
         return [(name, what) for name in self.replica.fragment.inputs]
 
     def end(self) -> None:
-        """Takes no more shipments; one that is under way is broken off."""
+        """Takes no more shipments; one that is under way is broken off.
+
+        A rehearsal is told to stop, and not waited for: Spark may take half a minute for it.  It
+        shares neither name nor folder with the query that goes on.
+        """
         self._stop.set()
         if self._peer is not None:
             self._peer.close()
-        if self._preparing is not None:
-            self._preparing.join()
         with self._busy:
-            pass
+            pass  # Nothing is being taken any more, and no query is being started.
 
     def status(self) -> dict[str, Any]:
         """What `unbroken status` shows of it."""
         return {
             "epoch": self.epoch, "from": self.giver, "shipments": self.shipments,
-            "bytes": self.bytes, "ready": self.ready, "held": self.replica.holding,
-            "rehearsed": self.rehearsed, "trouble": self.trouble,
+            "bytes": self.bytes, "ready": self.ready, "trouble": self.trouble,
+            **self._preparation.status(),
         }  # fmt: skip

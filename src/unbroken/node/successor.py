@@ -18,7 +18,8 @@ from unbroken.engine.plan import Plan
 from unbroken.epochs import Epoch, Header
 from unbroken.errors import CheckpointLost, Unreachable
 from unbroken.node.book import FRESH_S, BookReader
-from unbroken.node.replica import START_S_MAX, Replica
+from unbroken.node.checks import START_S_MAX
+from unbroken.node.replica import Replica
 from unbroken.policies import Upstream
 from unbroken.policies.past import Seed
 from unbroken.streams.flight import Peer
@@ -73,7 +74,8 @@ def _after_hole(
     least = first if plan.traits.stateful else first - 1
     last = max(least, _newest_complete(replica, book) - 1)
     if last >= first:
-        hole = {"do": "hole", "stream": stream, "first": first, "last": last}
+        node = replica.name.partition("@")[2]
+        hole = {"do": "hole", "stream": stream, "node": node, "first": first, "last": last}
         recorded: dict[str, Any] = control.act(hole, timeout_s=5.0)
         first, last = int(recorded["first"]), int(recorded["last"])
     hole_epochs = [

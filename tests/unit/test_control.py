@@ -1,0 +1,94 @@
+"""The control plane without its processes: beats in, orders out, everything on record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unbroken.control.intentions import KEEPER, Producer, Step
+from unbroken.errors import UnbrokenError
+from unbroken.node import setup
+from unbroken.node.control import Control
+from unbroken.policies import Gap
+from unbroken.query import Query
+
+CLICKS = Producer("clicks", KEEPER)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A cluster with one gap fragment, on node-1."""
+    query = Query("shop")
+    clicks = query.source("clicks", "n BIGINT")
+
+    @query.fragment(clicks, policy=Gap())
+    def totals(clicks: Any) -> Any:
+        return clicks
+
+    query.sink(totals)
+    told = setup.Setup(
+        query="shop", placement={"totals": ["node-1"]}, entry="grpc://127.0.0.1:1",
+        control="grpc://127.0.0.1:0", manual=True,
+    )  # fmt: skip
+    setup.save(tmp_path, query, told)
+    return tmp_path
+
+
+class Held(Control):
+    """Control whose clock and whose messages are in the hands of a test."""
+
+    def beat(self, node: str, *, state: str = setup.RUNNING, **running: int) -> dict[str, Any]:
+        replicas = {name: {"epoch": epoch, "failed": ""} for name, epoch in running.items()}
+        return self._beat(
+            {"node": node, "address": f"grpc://{node}", "state": state, "replicas": replicas,
+             "lost": [], "full": {}}
+        )  # fmt: skip
+
+    def dead(self, node: str) -> None:
+        self._repairs.dead(node)
+        self._running.discard(node)
+
+    def to(self, step: Step) -> None:
+        """As far as `step`; producers confirm at once."""
+        for now_s in range(1, 9):
+            self._decide(float(now_s))
+            repair = self._repairs.under_way["totals"]
+            if repair.step is step:
+                return
+            self._repairs.confirmed("totals", repair.term, CLICKS)
+        raise AssertionError(self._repairs.sentences)
+
+
+def test_s13_a_hole_overtakes_whom_it_replaces_also_after_a_restart(folder: Path):
+    """The successor records it, dies, and control with it; the first node comes back."""
+    control = Held(folder)
+    hole = {"do": "hole", "stream": "totals", "first": 51, "last": 57}
+    try:
+        assert control.beat("node-1", totals=50)["run"] == ["totals"]
+        control.beat("node-2")
+        control.dead("node-1")
+        control.to(Step.SHIP)
+        assert control.beat("node-2")["rebuild"] == {"totals": "totals@node-1"}
+        for node in ("node-1", "node-3"):
+            with pytest.raises(UnbrokenError, match="is not asked to start it empty"):
+                control._hole({**hole, "node": node})
+        assert control._store.holes("totals") == []
+        assert control._hole({**hole, "node": "node-2"}) == {"first": 51, "last": 57}
+        assert control._hole({**hole, "node": "node-2", "last": 60}) == {"first": 51, "last": 57}
+        control.dead("node-2")
+        assert control.beat("node-1", state="reading plans")["run"] == []
+    finally:
+        control.door.close()
+        control._store.close()
+    control = Held(folder)
+    try:
+        assert control.beat("node-1", state="reading plans")["run"] == []
+        assert control.beat("node-1", totals=50)["run"] == [], "frozen: it says that it runs"
+        control.dead("node-2")
+        control.to(Step.SHIP)
+        assert control.beat("node-1")["rebuild"] == {"totals": "totals@node-1"}
+    finally:
+        control.door.close()
+        control._store.close()

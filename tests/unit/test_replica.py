@@ -1,0 +1,85 @@
+"""What a replica may start from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from unbroken.epochs import Epoch
+from unbroken.errors import CheckpointLost
+from unbroken.node.replica import Replica
+from unbroken.policies import Active, Gap, Passive, Policy
+from unbroken.policies.traits import OperatorClass
+
+SAME, OTHER = OperatorClass.DETERMINISTIC, OperatorClass.ARBITRARY
+
+
+class Begun(Exception):
+    """It would start Spark now."""
+
+
+class Young:
+    """A book of streams that have all their epochs still."""
+
+    def wait_for(self, stream: str, timeout_s: float) -> dict[str, int]:
+        return {"first": 0, "next": 9}
+
+
+HOLE = Epoch.gap("a", 51, pa.schema({"n": pa.int64()}), lost=7, fingerprint="", sealed_us=0)
+FIRST, LATER = (Epoch.of("a", number, pa.table({"n": [1]})) for number in (0, 58))
+
+
+def start(folder: Path, policy: Policy, kind: OperatorClass, said: Epoch | None) -> None:
+    """Starts a replica that has no checkpoint, but has `said` something."""
+    fragment: Any = SimpleNamespace(name="a", policy=policy, inputs=["clicks"], where="query.py:1")
+    known: Any = SimpleNamespace(
+        traits=SimpleNamespace(operator_class=kind), notes_watermarks=False, fingerprint=""
+    )
+    book: Any = Young()
+    replica = Replica(fragment, folder, book, known, name="a@node-1")
+    if said is not None:
+        replica.log.start_at(said.number)
+        replica.log.append(said)
+
+    def plan(term: int) -> Any:
+        raise Begun
+
+    replica.start(plan)
+
+
+@pytest.mark.parametrize(
+    ("policy", "kind", "said"),
+    [(Gap(), SAME, HOLE), (Gap(), SAME, LATER), (Passive(), OTHER, FIRST)],
+    ids=["hole", "after a hole", "held back"],
+)
+def test_what_would_not_be_the_same_again_is_not_begun_again(
+    tmp_path: Path, policy: Policy, kind: OperatorClass, said: Epoch
+):
+    """Its inputs have everything from epoch 0, but what it made of them was shown already.
+
+    A gap fragment that died before its first commit has a hole there; an arbitrary one draws again.
+    """
+    with pytest.raises(CheckpointLost, match=r"no checkpoint .* would not be the same again"):
+        start(tmp_path, policy, kind, said)
+
+
+@pytest.mark.parametrize(
+    ("policy", "kind", "said"),
+    [
+        (Gap(), SAME, None),
+        (Gap(), SAME, FIRST),
+        (Passive(), OTHER, None),
+        (Passive(), SAME, FIRST),
+        (Active(), SAME, FIRST),
+    ],
+)
+def test_what_nobody_saw_or_will_be_the_same_is_begun_again(
+    tmp_path: Path, policy: Policy, kind: OperatorClass, said: Epoch | None
+):
+    """Epochs that are there already are compared, and dropped."""
+    with pytest.raises(Begun):
+        start(tmp_path, policy, kind, said)
