@@ -29,11 +29,13 @@ from unbroken.errors import CheckpointLost, DefinitionError, FenceError, Unbroke
 from unbroken.gate import Gate
 from unbroken.node.book import BookReader
 from unbroken.node.inputs import Inputs, Waiting
+from unbroken.node.oldest import OldestSession, reader
 from unbroken.node.parts import Parts, nth_slice
 from unbroken.node.staged import Confirmed, Staged
 from unbroken.policies import Upstream
 from unbroken.policies.guarantee import holds_output
 from unbroken.policies.past import Past, Seed
+from unbroken.policies.sessions import SessionPast, past_of
 from unbroken.query import Fragment
 from unbroken.streams.flight import POLL_S
 from unbroken.streams.log import EpochLog, drop_torn_tail
@@ -84,7 +86,9 @@ class Replica:
         #: Of an upstream-backup fragment: what its state was made from.
         self._past: Past | None = None
         if isinstance(fragment.policy, Upstream):
-            self._past = Past.of(known.traits)
+            self._past = past_of(known.traits)
+        #: Of one with session windows: when the oldest of them starts.
+        self._oldest: OldestSession | None = None
         self._restored = False
         #: Set with Spark's first question: its Python processes are there.
         self._asked = threading.Event()
@@ -147,10 +151,18 @@ class Replica:
         self._inputs = self._waiting(committed + 1, gate)
         assert self._run is not None
         self._run.go_on_from(committed if seed or began.epoch is not None else None)
+        self._read_oldest(began)
         self.sentence = f"started as term {self.term} after epoch {committed}"
         with self._changed:
             self.first = committed + 1
             self._changed.notify_all()
+
+    def _read_oldest(self, began: fork.Start) -> None:
+        if isinstance(self._past, SessionPast):
+            read = reader(self._plan, began.checkpoint, self.folder / "reading")
+            self._oldest = OldestSession(
+                self.fragment.name, read, may_read=lambda: self.asking and not self.failed
+            )
 
     def _waiting(self, first: int, gate: Gate) -> Waiting:
         return Inputs(
@@ -180,6 +192,8 @@ class Replica:
             self._changed.notify_all()
         if self._inputs is not None:
             self._inputs.stop()
+        if self._oldest is not None:
+            self._oldest.stop()
         if self._run is not None:
             self._run.stop()
         self.sentence = "stopped"
@@ -341,10 +355,17 @@ class Replica:
         self._acked = self._gate.committed
         what = ack(self.name, self.term, self._acked)
         if self._past is not None:
+            self._take_readings()
             seed = self._past.seed(min(owed, self._acked + 1))
             # Not known: what was said before stays in force.
             what |= {"need": seed.first, "seed": seed.to_dict()} if seed else {"need": 0}
         return [(name, what) for name in self.fragment.inputs]
+
+    def _take_readings(self) -> None:
+        # Before that its past has not begun, and would forget them.
+        if self._restored and self._oldest is not None and isinstance(self._past, SessionPast):
+            for reading in self._oldest.take():
+                self._past.read(reading)
 
     def show(self) -> None:
         """Shows what was held back, as far as all who could take over have it."""
@@ -418,6 +439,8 @@ class Replica:
     def status(self) -> dict[str, Any]:
         """What `unbroken status` shows of the replica."""
         failure = self._failure()
+        trouble = self._oldest.trouble if self._oldest is not None else ""
+        sentence = f"{self.sentence}; {trouble}" if trouble else self.sentence
         return {
             "inputs": self.fragment.inputs,
             "term": self.term,
@@ -427,7 +450,7 @@ class Replica:
             "rows_out": self.rows_out,
             "held_back": max(0, self.staged.next - self.log.next) if self.staged else 0,
             "fingerprint": self._plan.fingerprint,
-            "sentence": f"failed: {failure.what}" if failure else self.sentence,
+            "sentence": f"failed: {failure.what}" if failure else sentence,
             "failed": str(failure) if failure else "",
             "refused": self._inputs.refused if self._inputs else [],
         }
