@@ -39,8 +39,8 @@ class Pace:
     """How long to wait for the next reading.
 
     >>> pace = Pace()
-    >>> pace.read(took_s=4.0), pace.read(took_s=0.9)
-    (5.0, 30.0)
+    >>> pace.read(took_s=4.0), pace.read(took_s=0.6)
+    (5.0, 20.0)
     >>> pace.failed(), pace.failed()
     (10.0, 20.0)
     """

@@ -350,22 +350,26 @@ class Replica:
 
         `owed` is the first epoch of the output that a consumer may still ask for.
         """
-        if self._gate is None or self._gate.committed <= self._acked:
+        news = self._take_readings()
+        if self._gate is None or (self._gate.committed <= self._acked and not news):
             return []
         self._acked = self._gate.committed
         what = ack(self.name, self.term, self._acked)
         if self._past is not None:
-            self._take_readings()
             seed = self._past.seed(min(owed, self._acked + 1))
             # Not known: what was said before stays in force.
             what |= {"need": seed.first, "seed": seed.to_dict()} if seed else {"need": 0}
         return [(name, what) for name in self.fragment.inputs]
 
-    def _take_readings(self) -> None:
-        # Before that its past has not begun, and would forget them.
-        if self._restored and self._oldest is not None and isinstance(self._past, SessionPast):
-            for reading in self._oldest.take():
-                self._past.read(reading)
+    def _take_readings(self) -> bool:
+        """Whether more is known of its oldest session than before."""
+        # Until it is restored its past has not begun, and would forget them.
+        if not self._restored or self._oldest is None or not isinstance(self._past, SessionPast):
+            return False
+        readings = self._oldest.take()
+        for reading in readings:
+            self._past.read(reading)
+        return bool(readings)
 
     def show(self) -> None:
         """Shows what was held back, as far as all who could take over have it."""
