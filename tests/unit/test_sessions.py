@@ -177,6 +177,9 @@ class Late(SessionPast):
 class Newer(SessionPast):
     """Believes a reading although it is of after s."""
 
+    def has_news(self, speak: int) -> bool:
+        return bool(self._readings)
+
     def _oldest_in_state(self, last: int) -> int:
         return super()._oldest_in_state(self._newest)
 
@@ -307,9 +310,22 @@ def test_a_process_that_began_in_the_middle_knows_nothing_before_a_reading_of_it
     steady(past, 100, 120)
     assert past.seed(110) is None
     past.read(Reading(110, 95_000))
+    assert past.has_news(111)
     assert past.seed(111) is None, "the oldest session is older than what it has seen"
+    assert not past.has_news(111), "said once: nobody is told the same again and again"
     past.read(Reading(115, 104_000))
     assert past.seed(116) == Seed(103, 116, steady_marks(102))
+
+
+def test_a_reading_from_before_the_first_known_marks_says_nothing():
+    past = SessionPast(delay_ms=2000)
+    past.began(99, None)
+    past.read(Reading(99, 98_000))
+    assert past.seed(100) is None
+    steady(past, 100, 110)
+    assert past.seed(108) is None
+    past.read(Reading(107, 104_000))
+    assert past.seed(108) == Seed(103, 108, steady_marks(102))
 
 
 def test_readings_that_nobody_waits_for_do_not_pile_up(monkeypatch: pytest.MonkeyPatch):

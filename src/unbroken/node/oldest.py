@@ -4,7 +4,7 @@
 
 * A reading only lets producers keep less.  So it may take its time, come late, or fail: until the
   next one more is kept, and if that goes on the replica's sentence says so.
-* It takes at most `SHARE_MAX` of the time of one core.  The first one is left out of the account:
+* It takes at most `SHARE_MAX` of the time.  The first one is left out of the account:
   Spark compiles what it needs, which takes several times as long.
 * A replica that computes its state again is left alone until it speaks: somebody waits for it.
 * Spark removes old layers while the query runs; the fork has links to them.
@@ -29,7 +29,7 @@ from unbroken.policies.sessions import Reading
 #: Between two readings, whatever they take.
 PAUSE_S_MIN = 5.0
 PAUSE_S_MAX = 600.0
-#: Of the time of one core, for readings.
+#: Of the time, for readings.
 SHARE_MAX = 0.03
 #: So many failures in a row are told.
 FAILURES_TOLD = 2

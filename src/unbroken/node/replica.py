@@ -350,26 +350,28 @@ class Replica:
 
         `owed` is the first epoch of the output that a consumer may still ask for.
         """
-        news = self._take_readings()
-        if self._gate is None or (self._gate.committed <= self._acked and not news):
+        if self._gate is None:
             return []
-        self._acked = self._gate.committed
+        committed = self._gate.committed
+        speak = min(owed, committed + 1)
+        if not self._read_news(speak) and committed <= self._acked:
+            return []
+        self._acked = committed
         what = ack(self.name, self.term, self._acked)
         if self._past is not None:
-            seed = self._past.seed(min(owed, self._acked + 1))
+            seed = self._past.seed(speak)
             # Not known: what was said before stays in force.
             what |= {"need": seed.first, "seed": seed.to_dict()} if seed else {"need": 0}
         return [(name, what) for name in self.fragment.inputs]
 
-    def _take_readings(self) -> bool:
-        """Whether more is known of its oldest session than before."""
-        # Until it is restored its past has not begun, and would forget them.
+    def _read_news(self, speak: int) -> bool:
+        """Whether more is known of its oldest session than was said, for the seed of `speak`."""
+        # Until it is restored its past has not begun, and would forget what was read.
         if not self._restored or self._oldest is None or not isinstance(self._past, SessionPast):
             return False
-        readings = self._oldest.take()
-        for reading in readings:
+        for reading in self._oldest.take():
             self._past.read(reading)
-        return bool(readings)
+        return self._past.has_news(speak)
 
     def show(self) -> None:
         """Shows what was held back, as far as all who could take over have it."""

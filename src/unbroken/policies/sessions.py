@@ -38,7 +38,7 @@ import math
 from bisect import bisect_left
 from dataclasses import dataclass
 
-from unbroken.policies.past import Marks, Past
+from unbroken.policies.past import Marks, Past, Seed
 from unbroken.policies.traits import Traits
 
 #: Readings that wait for consumers to get as far; those that come then are left out.
@@ -91,13 +91,27 @@ class SessionPast(Past):
         if len(self._readings) < READINGS_MAX:
             self._readings.append(reading)
 
-    def _oldest_in_state(self, last: int) -> int:
-        """in(last), from the readings up to `last`."""
+    def has_news(self, speak: int) -> bool:
+        """Whether a reading counts for `seed(speak)` that has not counted before.
+
+        >>> past = SessionPast(delay_ms=0); past.done(0, Marks(5, (5,))); past.read(Reading(0, 5))
+        >>> past.has_news(0), past.has_news(1)
+        (False, True)
+        """
         # Spark's commit is read before it is told here: without its marks nothing follows.
-        while self._readings and self._readings[0].epoch <= min(last, self._newest):
+        return bool(self._readings) and self._readings[0].epoch <= min(speak - 1, self._newest)
+
+    def seed(self, speak: int) -> Seed | None:
+        """As for every past, from the readings of epochs before `speak`."""
+        while self.has_news(speak):
             reading = self._readings.pop(0)
-            found, self._read = self._first_of(reading), reading.epoch
-            self._in = found if self._in is None else max(self._in, found)
+            if self._starts and reading.epoch >= self._starts[0]:  # Else nothing follows from it.
+                found, self._read = self._first_of(reading), reading.epoch
+                self._in = found if self._in is None else max(self._in, found)
+        return super().seed(speak)
+
+    def _oldest_in_state(self, last: int) -> int:
+        """in(last), if the newest reading that counts is not of after it."""
         if self._in is None or last < self._read:
             return self._starts[0]  # Not known: before everything whose marks are.
         return self._in
