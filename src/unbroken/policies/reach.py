@@ -62,7 +62,10 @@ for late rows, 15 s of event time (watermark 10 s, state 5 s): about 18 epochs'
     """
     text = policy.keeps
     if isinstance(policy, Upstream) and traits.sessions:
-        text += ": from the first row of the oldest open session"
+        text = (
+            "from in(D - 1) - 1: from the first row of the oldest open session before what "
+            "consumers need, and an epoch for late rows"
+        )
     if isinstance(policy, Upstream) and traits.stateful and traits.history_s is not None:
         behind = traits.delay_s + traits.history_s
         text += (
