@@ -38,8 +38,11 @@ def windowed_append(left):
 
 @query.fragment(left)
 def sessions(left):
+    """Gaps that differ from row to row, and an order-sensitive sum."""
     marked = left.withWatermark("ts", "10 seconds")
-    return marked.groupBy(F.session_window("ts", "4 seconds"), "k").count()
+    gap = F.when(F.col("k") < 2, "1500 milliseconds").otherwise("4 seconds")
+    sessions = marked.groupBy(F.session_window("ts", gap), "k")
+    return sessions.agg(F.count("*").alias("n"), F.sum("v").alias("total"))
 
 
 @query.fragment(left, output_mode="update")

@@ -144,6 +144,11 @@ def keeper(rows: Any, time: str) -> Any:
     return rows.groupBy("k").transformWithStateInPandas(Keeper(), "k INT", "append", time)
 
 
+def differing() -> Any:
+    """A gap that depends on the row."""
+    return F.when(F.col("k") > 1, "5 seconds").otherwise("1 second")
+
+
 def per_key(rows: Any, timeout: str) -> Any:
     return rows.groupBy("k").applyInPandasWithState(
         lambda key, frames, state: iter(()), "k INT", "n INT", "append", timeout
@@ -191,6 +196,12 @@ BOUNDED: dict[str, tuple[Callable[..., Any], str, float | None]] = {
     "sessions": (
         lambda rows: marked(rows).groupBy(F.session_window("ts", "5 seconds"), "k").count(),
         "aggregate by session_window, k", None),
+    "sessions with gaps that differ": (
+        lambda rows: marked(rows).groupBy(F.session_window("ts", differing()), "k").count(),
+        "aggregate by session_window, k", None),
+    "windows over a union of which one part has no watermark": (
+        lambda rows: marked(rows).union(rows).groupBy(F.window("ts", "5 seconds")).count(),
+        "aggregate by window", None),
     "event-time timers": (lambda rows: keeper(marked(rows), "EventTime"),
                           "state per key (Python)", None),
     "event-time timeouts": (
@@ -341,6 +352,58 @@ def test_a_policy_that_cannot_protect_a_fragment_is_refused_before_anything_star
     with pytest.raises(DefinitionError, match=r"cannot be active: rand\(\)"):
         analyzed(spark, noisy, policy=ub.Active())
     assert analyzed(spark, noisy, policy=ub.Passive()).traits.decided_by.name == "rand()"
+
+
+#: Sessions that upstream backup cannot protect, and what is said of them.
+REFUSED_SESSIONS: dict[str, tuple[Callable[..., Any], str]] = {
+    "windows of sessions": (
+        lambda rows: marked(rows).groupBy(F.session_window("ts", "5 seconds"), "k").count()
+        .groupBy(F.window(F.window_time("session_window"), "1 minute")).count(),
+        "another operator with state"),
+    "sessions without duplicates": (
+        lambda rows: marked(rows).dropDuplicates(["ts", "k"])
+        .groupBy(F.session_window("ts", "5 seconds"), "k").count(),
+        "another operator with state"),
+    "two keys with a watermark": (
+        lambda rows: marked(rows).groupBy(F.session_window("ts", "5 seconds"), "ts").count(),
+        "the watermark is on other keys of it, too"),
+    "a union of which one part has no watermark": (
+        lambda rows: marked(rows).union(rows)
+        .groupBy(F.session_window("ts", "5 seconds"), "k").count(),
+        "rows come to it that have passed no watermark"),
+    "sessions without a watermark": (
+        lambda rows: rows.groupBy(F.session_window("ts", "5 seconds"), "k").count(),
+        "append mode"),
+    "timers": (lambda rows: keeper(marked(rows), "EventTime"), "by its timers"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED_SESSIONS)
+def test_state_of_any_age_is_refused_by_upstream_backup(spark: Any, case: str):
+    function, said = REFUSED_SESSIONS[case]
+    with pytest.raises(DefinitionError, match=said):
+        analyzed(spark, function, policy=ub.Upstream())
+
+
+@pytest.mark.parametrize("gap", ["fixed", "differing"])
+def test_sessions_alone_are_protected_by_upstream_backup(spark: Any, gap: str):
+    """Their state tells how old the oldest is; `explain` says what that means for producers."""
+    query = ub.Query("q", epoch="1s")
+    rows = query.source("rows", DDL, event_time="ts")
+
+    @query.fragment(rows, policy=ub.Upstream())
+    def visits(rows):
+        length = "5 seconds" if gap == "fixed" else differing()
+        return marked(rows).groupBy(F.session_window("ts", length), "k").count()
+
+    query.sink(visits)
+    plans = plan.analyze_all(spark, query)
+    assert plans["visits"].traits.sessions
+    made = describe(query, plans)["fragments"]["visits"]
+    assert (made["class"], made["merging"]) == ("convergent-capable", "precise")
+    assert "from the first row of the oldest open session" in made["keeps"]
+    assert made["keeps_epochs"] is None
+    assert "never falls quiet makes producers keep everything" in made["warnings"][0]
 
 
 def test_explain_says_for_every_fragment_what_a_failure_does(spark: Any):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -93,12 +94,23 @@ def test_unbounded_state_cannot_be_computed_again_from_kept_epochs():
 
 
 def test_bounded_state_of_any_age_cannot_either():
-    """Session windows are convergent-capable, but no number of kept epochs is enough for all."""
-    sessions = Endless(COUNT, "a session may never close", "use windows", bounded=True)
-    traits = Traits(OperatorClass.CONVERGENT, COUNT, True, (sessions,), 10.0, None)
-    assert "a session may never close" in refused(ub.Upstream(), traits).what
+    """Timers are convergent-capable, but no number of kept epochs is enough for all."""
+    timers = Endless(COUNT, "a timer may never fire", "use windows", bounded=True)
+    traits = Traits(OperatorClass.CONVERGENT, COUNT, True, (timers,), 10.0, None)
+    assert "a timer may never fire" in refused(ub.Upstream(), traits).what
     assert traits.unbounded == ()
     assert refusal(ub.Passive(), traits) is None
+
+
+def test_state_that_tells_how_old_it_is_can_and_is_warned_of():
+    """Session windows: what is kept follows the oldest of them."""
+    sessions = Endless(COUNT, "a session may never close", "use windows", True, readable=True)
+    traits = Traits(OperatorClass.CONVERGENT, COUNT, True, (sessions,), 10.0, None)
+    assert refusal(ub.Upstream(), traits) is None
+    assert "never falls quiet" in warnings(ub.Upstream(), traits)[0]
+    assert warnings(ub.Passive(), traits) == ()
+    both = replace(traits, endless=(sessions, NEVER))
+    assert "nothing is ever removed" in refused(ub.Upstream(), both).what
 
 
 @pytest.mark.parametrize("policy", [ub.Active(), ub.Upstream()])

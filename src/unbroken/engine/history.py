@@ -7,16 +7,19 @@
     grouped by the event time      0
     duplicate removal by time      0; within the watermark: its delay
     join with a range of time      the range, as Spark computes it for its own eviction
-    sessions, per-key functions    any age, though bounded: a busy session never closes
+    sessions                       any age, though bounded: a busy session never closes; but its
+                                   state tells how old the oldest is (`oldest.py`)
+    per-key functions              any age, though bounded
     anything else                  any age, and unbounded
 
 Only what Spark itself evicts counts as bounded: it looks for `spark.watermarkDelayMs` in the
-metadata of the keys, and so do we.
+metadata of the keys, and so do we.  How old a row can be is then known from the operators' own
+watermarks: so every row must have passed one.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark import SparkContext
@@ -35,6 +38,8 @@ class History:
     why: str = ""
     way_out: str = ""
     bounded: bool = False
+    #: Whether the state tells how old its oldest row is, if no other operator has state.
+    readable: bool = False
     is_join: bool = False
 
 
@@ -81,6 +86,35 @@ def by_clock(node: Any) -> bool:
 
 def of(node: Any) -> History:
     """How far back the state of a stateful node reaches."""
+    found = _of(node)
+    if (found.span_s is None and not found.readable) or not _some_pass_by(node):
+        return found
+    return History(
+        None,
+        "rows come to it that have passed no watermark, so nothing tells how new they are",
+        "give every part of a union its .withWatermark(...)",
+        bounded=True,
+    )
+
+
+def alone(seen: History, others: int) -> History:
+    """The history of an operator beside so many `others` with state in its fragment.
+
+    >>> alone(History(None, "any age", readable=True), others=1).readable
+    False
+    """
+    if not seen.readable or not others:
+        return seen
+    return replace(
+        seen,
+        readable=False,
+        why=f"{seen.why}, and its fragment has another operator with state, whose oldest row "
+        "the sessions do not tell",
+        way_out="put each of them into a fragment of its own",
+    )
+
+
+def _of(node: Any) -> History:
     name = node.nodeName()
     if name == "Join":
         return _join(node)
@@ -113,16 +147,28 @@ def _keyed(node: Any) -> History:
             f"{_WATERMARK}a window or the event time among its keys",
         )
     if any(_has(key, _SESSION) for key in marked):
-        return History(
-            None,
-            "a session that never falls quiet is never closed, so its first row can be of any age",
-            "use windows of a fixed length",
-            bounded=True,
-        )
+        return _sessions(node, marked)
     # A key that is a struct is a window.  One that came with the input has no length here: event
     # time is then its end, and the history counts from there.
     windows = any(key.dataType().typeName() == "struct" for key in marked)
     return History(max(_window_lengths_s(node), default=0.0) if windows else 0.0)
+
+
+def _sessions(node: Any, marked: list[Any]) -> History:
+    any_age = "a session that never falls quiet is never closed, so its first row can be of any age"
+    # With two, Spark closes sessions by one of them, and not always by the session's end.
+    if node.nodeName() != "Aggregate" or len(marked) > 1:
+        why = f"{any_age}, and the watermark is on other keys of it, too"
+        return History(None, why, "group by the session and keys without a watermark", bounded=True)
+    return History(None, any_age, "use windows of a fixed length", bounded=True, readable=True)
+
+
+def _some_pass_by(node: Any) -> bool:
+    """Whether rows of a stream can come to a node without having passed a watermark."""
+    if node.nodeName() == "EventTimeWatermark" or not node.isStreaming():
+        return False
+    children = items(node.children())
+    return not children or any(_some_pass_by(child) for child in children)
 
 
 def _join(node: Any) -> History:

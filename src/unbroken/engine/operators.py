@@ -88,7 +88,12 @@ def read(nodes: list[Any], function: Callable[..., Any]) -> Traits:
     source = _Source(function)
     for node in nodes:
         _read_node(node, source, found)
-    endless = tuple(_endless(*each) for each in found.stateful if each[1].span_s is None)
+    others = len(found.stateful) - 1
+    endless = tuple(
+        _endless(operator, history.alone(seen, others))
+        for operator, seen in found.stateful
+        if seen.span_s is None
+    )
     return Traits(
         *_class_of(found, endless),
         stateful=bool(found.stateful),
@@ -110,7 +115,7 @@ def _class_of(found: _Found, endless: tuple[Endless, ...]) -> tuple[OperatorClas
 
 
 def _endless(operator: Operator, seen: history.History) -> Endless:
-    return Endless(operator, seen.why, seen.way_out, bounded=seen.bounded)
+    return Endless(operator, seen.why, seen.way_out, bounded=seen.bounded, readable=seen.readable)
 
 
 def _read_node(node: Any, source: _Source, found: _Found) -> None:

@@ -21,6 +21,7 @@ from unbroken.engine.run import Run
 from unbroken.errors import CheckpointLost, FenceError, UnbrokenError
 from unbroken.gate import Gate
 from unbroken.node.inputs import Waiting
+from unbroken.node.oldest import OldestSession
 from unbroken.node.staged import Staged
 from unbroken.query import Fragment
 from unbroken.streams.flight import POLL_S
@@ -42,6 +43,8 @@ class Health:
         self._run: Run | None = None
         self._gate: Gate | None = None
         self._inputs: Waiting | None = None
+        #: Of an upstream-backup fragment with session windows: when the oldest of them starts.
+        self._oldest: OldestSession | None = None
         #: Set when the held query has started, and asks whether it may go on.
         self._waits = threading.Event()
         #: Set with Spark's first question: its Python processes are there.
@@ -76,6 +79,8 @@ class Health:
             self._changed.notify_all()
         if self._inputs is not None:
             self._inputs.stop()
+        if self._oldest is not None:
+            self._oldest.stop()
         if self._run is not None:
             self._run.stop()
         self.sentence = "stopped"
@@ -151,6 +156,8 @@ class Health:
     def status(self) -> dict[str, Any]:
         """What `unbroken status` shows of the replica."""
         failure = self._failure()
+        trouble = self._oldest.trouble if self._oldest is not None else ""
+        sentence = f"{self.sentence}; {trouble}" if trouble else self.sentence
         return {
             "inputs": self.fragment.inputs,
             "term": self.term,
@@ -162,7 +169,7 @@ class Health:
             "work_s": self.work_s,
             "held_back": max(0, self.staged.next - self.log.next) if self.staged else 0,
             "fingerprint": self._plan.fingerprint,
-            "sentence": f"failed: {failure.what}" if failure else self.sentence,
+            "sentence": f"failed: {failure.what}" if failure else sentence,
             "failed": str(failure) if failure else "",
             "refused": self._inputs.refused if self._inputs else [],
         }

@@ -30,11 +30,13 @@ from unbroken.node import checks
 from unbroken.node.book import BookReader
 from unbroken.node.health import Health
 from unbroken.node.inputs import Inputs, Waiting
+from unbroken.node.oldest import OldestSession, reader
 from unbroken.node.parts import Parts, nth_slice
 from unbroken.node.staged import Confirmed, Staged
 from unbroken.policies import Upstream
 from unbroken.policies.guarantee import holds_output
 from unbroken.policies.past import Past, Seed
+from unbroken.policies.sessions import SessionPast, past_of
 from unbroken.query import Fragment
 from unbroken.streams.flight import POLL_S
 from unbroken.streams.log import EpochLog, drop_torn_tail
@@ -79,7 +81,7 @@ class Replica(Health):
         #: Of an upstream-backup fragment: what its state was made from.
         self._past: Past | None = None
         if isinstance(fragment.policy, Upstream):
-            self._past = Past.of(known.traits)
+            self._past = past_of(known.traits)
         self._restored = False
         self._acked = -1
         #: Whether there is nothing to do.
@@ -138,10 +140,18 @@ class Replica(Health):
         self._inputs = self._waiting(committed + 1, gate)
         assert self._run is not None
         self._run.go_on_from(committed if seed or began.epoch is not None else None)
+        self._read_oldest(began)
         self.sentence = f"started as term {self.term} after epoch {committed}"
         with self._changed:
             self.first = committed + 1
             self._changed.notify_all()
+
+    def _read_oldest(self, began: fork.Start) -> None:
+        if isinstance(self._past, SessionPast):
+            read = reader(self._plan, began.checkpoint, self.folder / "reading")
+            self._oldest = OldestSession(
+                self.fragment.name, read, may_read=lambda: self.asking and not self.failed
+            )
 
     def _waiting(self, first: int, gate: Gate) -> Waiting:
         return Inputs(
@@ -274,15 +284,28 @@ class Replica(Health):
 
         `owed` is the first epoch of the output that a consumer may still ask for.
         """
-        if self._gate is None or self._gate.committed <= self._acked:
+        if self._gate is None:
             return []
-        self._acked = self._gate.committed
+        committed = self._gate.committed
+        speak = min(owed, committed + 1)
+        if not self._read_news(speak) and committed <= self._acked:
+            return []
+        self._acked = committed
         what = ack(self.name, self.term, self._acked)
         if self._past is not None:
-            seed = self._past.seed(min(owed, self._acked + 1))
+            seed = self._past.seed(speak)
             # Not known: what was said before stays in force.
             what |= {"need": seed.first, "seed": seed.to_dict()} if seed else {"need": 0}
         return [(name, what) for name in self.fragment.inputs]
+
+    def _read_news(self, speak: int) -> bool:
+        """Whether more is known of its oldest session than was said, for the seed of `speak`."""
+        # Until it is restored its past has not begun, and would forget what was read.
+        if not self._restored or self._oldest is None or not isinstance(self._past, SessionPast):
+            return False
+        for reading in self._oldest.take():
+            self._past.read(reading)
+        return self._past.has_news(speak)
 
     def show(self) -> None:
         """Shows what was held back, as far as all who could take over have it."""

@@ -158,8 +158,9 @@ def refusal(policy: Policy, traits: Traits) -> Refusal | None:
     """
     if traits.operator_class is OperatorClass.ARBITRARY and isinstance(policy, Active | Upstream):
         return _arbitrary(policy, traits)
-    if isinstance(policy, Upstream) and traits.endless:
-        endless = traits.endless[0]
+    hidden = [each for each in traits.endless if not each.readable]
+    if isinstance(policy, Upstream) and hidden:
+        endless = hidden[0]
         return Refusal(
             f"{endless.operator.name} cannot be computed again from kept epochs: {endless.why}",
             endless.operator.where,
@@ -212,7 +213,7 @@ def warnings(policy: Policy, traits: Traits) -> tuple[str, ...]:
     ()
     """
     if traits.operator_class is not OperatorClass.ARBITRARY:
-        return ()
+        return _restless(traits) if isinstance(policy, Upstream) else ()
     differs = f"{traits.decided_by}: two runs over the same epochs give other rows"
     if isinstance(policy, Passive):
         held = f"an epoch is released only when the backup has it, up to {policy.interval} later"
@@ -224,3 +225,12 @@ def warnings(policy: Policy, traits: Traits) -> tuple[str, ...]:
         )
         return (differs, drawn)
     return (differs,)
+
+
+def _restless(traits: Traits) -> tuple[str, ...]:
+    if not traits.sessions:
+        return ()
+    return (
+        "a session that never falls quiet makes producers keep everything from its first row on; "
+        "at their limit they take no more rows: then use Passive()",
+    )

@@ -9,6 +9,7 @@
   along a chain of upstream-backup fragments needs add up, and the first producer keeps the sum.
   Spark evicts by the watermark of the batch before, and one epoch more is replayed for the sake of
   late rows (`past.py`): two epochs on top of the history, one without state.
+* How old the oldest open session is nobody knows in advance: then there is no number.
 * Event time counts in epochs only while it keeps step with the clock: the numbers are estimates.
 
 >>> windows = Traits(stateful=True, delay_s=10, history_s=5)
@@ -60,6 +61,11 @@ def keeps(policy: Policy, traits: Traits, epochs: int | None) -> str:
 for late rows, 15 s of event time (watermark 10 s, state 5 s): about 18 epochs'
     """
     text = policy.keeps
+    if isinstance(policy, Upstream) and traits.sessions:
+        text = (
+            "from in(D - 1) - 1: from the first row of the oldest open session before what "
+            "consumers need, and an epoch for late rows"
+        )
     if isinstance(policy, Upstream) and traits.stateful and traits.history_s is not None:
         behind = traits.delay_s + traits.history_s
         text += (

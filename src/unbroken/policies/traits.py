@@ -75,6 +75,8 @@ class Endless:
     way_out: str
     #: Whether a watermark bounds how much is kept, though not of what age (session windows).
     bounded: bool = False
+    #: Whether the state tells how old the oldest row is that it holds (one session operator).
+    readable: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,3 +104,12 @@ class Traits:
     def unbounded(self) -> tuple[Operator, ...]:
         """Operators whose state only ever grows."""
         return tuple(each.operator for each in self.endless if not each.bounded)
+
+    @property
+    def sessions(self) -> bool:
+        """Whether its state are session windows that tell how old the oldest of them is.
+
+        >>> Traits().sessions
+        False
+        """
+        return bool(self.endless) and all(each.readable for each in self.endless)

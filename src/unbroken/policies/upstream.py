@@ -6,7 +6,8 @@
 
 Nothing is shipped and nothing runs twice, so it is the cheapest policy that loses nothing.  Its
 price is the pause: all of the state's history is computed again.  So the history must end: every
-operator's state must be bounded by a watermark.
+operator's state must be bounded by a watermark.  Session windows can be of any age; where they are
+the only state, it is asked now and then for the oldest of them (`sessions.py`).
 
 >>> Upstream().copies
 1
