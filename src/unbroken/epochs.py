@@ -67,7 +67,8 @@ class Header:
     sealed_us: int = 0
     #: Sources only: highest sequence taken from each producer, so that a repeated send is a no-op.
     sequences: Mapping[str, int] = field(default_factory=dict)
-    #: Gaps only: input rows that are known to be lost; others may be.
+    #: Rows that are known to be lost, others may be: of a gap those of its inputs; of an epoch that
+    #: was made from a gap those that its inputs tell.
     lost: int = 0
 
     def to_json(self) -> str:

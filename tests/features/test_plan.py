@@ -445,9 +445,9 @@ def test_every_cell_of_class_and_policy_that_is_not_refused_is_run_under_failure
         for name, fragment in query.fragments.items():
             each = plans[name].traits.operator_class
             run.add((fragment.policy.name, each))
-            if query is cells.query:
+            if name in cells.CELLS:
                 stated = guarantee(fragment.policy, each)
                 assert stated is not None
                 assert each is cells.CELLS[name][0]
                 assert graph[name]["merging"] == stated.merging.value
-    assert run == all_cells
+    assert run >= all_cells

@@ -122,7 +122,8 @@ def _plain(value: object) -> str:
 
 def _print(console: Console, epoch: Epoch) -> None:
     rows = "1 row" if epoch.rows == 1 else f"{epoch.rows:,} rows"
-    console.print(f"[bold]epoch {epoch.number}[/bold]  {epoch.kind}  {rows}")
+    lost = f"  ({epoch.header.lost:,} lost on the way)" if epoch.header.lost else ""
+    console.print(f"[bold]epoch {epoch.number}[/bold]  {epoch.kind}  {rows}{lost}")
     if not epoch.rows:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")

@@ -275,6 +275,7 @@ class Replica(Health):
             self.fragment.name, number, rows, digest=digest, event_time=self._plan.event_time,
             term=self.term, fingerprint=self._plan.fingerprint,
             sealed_us=min(e.header.sealed_us for e in inputs),
+            lost=sum(e.header.lost for e in inputs),
         )  # fmt: skip
         (self.staged or self.log).append(epoch)
         self.rows_out += epoch.rows
