@@ -154,7 +154,7 @@ def test_one_that_failed_was_none(acting: rehearsal.Rehearsals, shipped: Path, h
     """Also if it has run some epochs: the next one may fail at once."""
     runs = Runs(acting, shipped)
     runs.acting.epochs_done = 3
-    setattr(runs.acting, how, "no")
+    setattr(runs.acting, how, "no\n  → mend the fragment")
     assert runs.acting.stopping.wait(10)
     assert runs.ends() == "it failed after 3 epochs: no"
     assert acting.running == {}

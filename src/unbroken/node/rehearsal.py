@@ -149,7 +149,8 @@ class Rehearsals:
                 why = rehearsal.failed or rehearsal.stumbled
             done = rehearsal.epochs_done
             if why:
-                raise UnbrokenError(f"it failed after {done} epochs: {why}")
+                # A sentence for `status`: nobody is asked to do anything about it.
+                raise UnbrokenError(f"it failed after {done} epochs: {why.splitlines()[0]}")
             if not done and not stop.is_set():
                 raise UnbrokenError(f"no epoch ran within {REHEARSE_S_MAX:.0f} s")
             return done
