@@ -7,12 +7,16 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import psutil
 import pytest
 
 from unbroken.node.process import MARK
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+# How long an example takes on a busy machine says nothing about the code.
+hypothesis.settings.register_profile("unbroken", deadline=None)
+hypothesis.settings.load_profile("unbroken")
 SESSION = "UNBROKEN_TEST_SESSION"
 # Tests start dozens of JVMs that live for seconds: compiling for the long run only delays them.
 os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
