@@ -82,7 +82,7 @@ def describe(
         "query": query.name, "epoch_s": query.epoch_s, "sources": {}, "fragments": {},
         "sinks": query.sinks,
     }  # fmt: skip
-    protection = protect(query, plans, status or {})
+    protection = protect(query, plans, status)
     for stream in query.check():
         if isinstance(stream, Source):
             made["sources"][stream.name] = {
@@ -102,7 +102,7 @@ def describe(
 
 
 def protect(
-    query: Query, plans: Mapping[str, Plan], status: Mapping[str, Any]
+    query: Query, plans: Mapping[str, Plan], status: Mapping[str, Any] | None = None
 ) -> dict[str, dict[str, Any]]:
     """For every fragment its class and policy, and what follows from them after a failure."""
     fragments = [stream for stream in query.check() if isinstance(stream, Fragment)]
@@ -122,8 +122,8 @@ def protect(
     for fragment in fragments:
         policy, traits = fragment.policy, plans[fragment.name].traits
         epochs = kept[fragment.name]
-        size = measured.bytes_kept(status, fragment.inputs, epochs)
-        cost = failure_costs(policy, epochs, measured.of(status, fragment.name))
+        size = measured.bytes_kept(status or {}, fragment.inputs, epochs)
+        cost = failure_costs(policy, epochs, measured.of(status or {}, fragment.name))
         made[fragment.name] = {
             "class": traits.operator_class.value, "decided_by": str(traits.decided_by),
             "unbounded": [str(each) for each in traits.unbounded],
