@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from unbroken.errors import UnbrokenError
+from unbroken.node import process
 from unbroken.node.process import MARK, Tree, members
 
 #: A root that leaves with its parent, a child, and a grandchild in a session of its own that is
@@ -161,3 +163,20 @@ def test_trees_do_not_touch_each_other(family: Tree, tmp_path: Path):
         assert all(process.environ()[MARK] == other.mark for process in members(other.mark))
     finally:
         other.kill()
+
+
+def fail() -> None:
+    raise RuntimeError("the gateway is closed")
+
+
+def test_what_ends_a_process_is_noted_whole_unless_it_is_gone_with_it(tmp_path: Path, capsys):
+    """A node whose JVM was killed hears of it in the middle of anything, as an error of py4j: it is
+    not the node that is wrong, and it must be started again."""
+    with pytest.raises(SystemExit):
+        process.or_noted(tmp_path, "node-1", fail, passing=lambda: True)
+    process.raise_noted(tmp_path, "node-1")
+    with pytest.raises(SystemExit):
+        process.or_noted(tmp_path, "node-1", fail, passing=lambda: False)
+    with pytest.raises(UnbrokenError, match="node-1 failed: RuntimeError the gateway is closed"):
+        process.raise_noted(tmp_path, "node-1")
+    assert [path.name for path in tmp_path.iterdir()] == ["node-1.error"]

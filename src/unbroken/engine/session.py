@@ -8,12 +8,14 @@ A user's own settings go on top, except where they would break equality.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from unbroken.engine import archive
@@ -127,6 +129,22 @@ def session(
     files = jvm.org.apache.hadoop.fs.FileSystem
     files.getLocal(spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
     return spark
+
+
+def jvm_has_ended(wait_s: float = 5.0) -> bool:
+    """Whether this process has lost its JVM; what py4j raises then comes a little before its end.
+
+    >>> jvm_has_ended()  # Nobody has started one.
+    False
+    """
+    gateway: Any = SparkContext._gateway
+    if gateway is None:
+        return False
+    try:
+        gateway.proc.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def leave_with_jvm(spark: SparkSession) -> None:

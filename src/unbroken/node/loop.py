@@ -22,7 +22,7 @@ from typing import Any
 
 from unbroken.control.detector import TIMINGS
 from unbroken.engine import plan as plans
-from unbroken.engine.session import leave_with_jvm, session
+from unbroken.engine.session import jvm_has_ended, leave_with_jvm, session
 from unbroken.engine.source import EpochSource
 from unbroken.engine.warm import warm_up
 from unbroken.errors import UnbrokenError, Unreachable
@@ -186,7 +186,12 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     given = parser.parse_args()
     leave_with_parent()
-    or_noted(given.folder, given.name, lambda: Node(given.folder, given.name, given.host).live())
+    or_noted(
+        given.folder,
+        given.name,
+        lambda: Node(given.folder, given.name, given.host).live(),
+        passing=jvm_has_ended,
+    )
 
 
 if __name__ == "__main__":

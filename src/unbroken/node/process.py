@@ -29,6 +29,7 @@ from typing import TypeVar
 import psutil
 
 from unbroken.errors import BY_NAME, UnbrokenError
+from unbroken.streams import disk
 
 MARK = "UNBROKEN_TREE"
 KILL_S_MAX = 10.0
@@ -149,10 +150,13 @@ class _Stamped:
         return len(text)
 
 
-def or_noted(folder: Path, name: str, make: Callable[[], _Made]) -> _Made:
+def or_noted(
+    folder: Path, name: str, make: Callable[[], _Made], *, passing: Callable[[], bool] | None = None
+) -> _Made:
     """What `make` makes; why it cannot is noted in the cluster's folder, and ends this process.
 
     Whoever started us reads the note and does not start us again: it would end in the same way.
+    Nothing is noted if an error that is not ours has a cause that `passing` says is gone with us.
     """
     note = folder / f"{name}.error"
     note.unlink(missing_ok=True)
@@ -161,10 +165,13 @@ def or_noted(folder: Path, name: str, make: Callable[[], _Made]) -> _Made:
     except Exception as error:
         if not isinstance(error, UnbrokenError):
             traceback.print_exc()
+            if passing is not None and passing():
+                sys.exit(1)
             error = UnbrokenError(f"{name} failed: {type(error).__name__} {error}")
         print(error, file=sys.stderr, flush=True)
-        with contextlib.suppress(OSError):
-            note.write_text(f"{type(error).__name__}\n{error.what}\n{error.hint}")
+        with contextlib.suppress(UnbrokenError):
+            # Whole or not at all: whoever reads an empty note would neither start us nor tell why.
+            disk.write_whole(note, [f"{type(error).__name__}\n{error.what}\n{error.hint}".encode()])
         sys.exit(GAVE_UP)
 
 
