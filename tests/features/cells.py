@@ -66,15 +66,6 @@ for cell, (each, policy) in CELLS.items():
     query.sink(query.fragment(source, output_mode=mode, policy=policy)(FUNCTIONS[each], name=cell))
 
 
-@query.fragment(query.fragments["repeatable_gap"], policy=ub.Active(replicas=2))
-def behind_a_gap(repeatable_gap):
-    """What a hole does to those who read it."""
-    return repeatable_gap.select("v")
-
-
-query.sink(behind_a_gap)
-
-
 def epochs(count: int) -> list[list[Row]]:
     """Rows in the order of their time: what a watermark drops is the subject of other tests."""
     drawn = random.Random(11)

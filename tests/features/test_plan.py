@@ -450,4 +450,4 @@ def test_every_cell_of_class_and_policy_that_is_not_refused_is_run_under_failure
                 assert stated is not None
                 assert each is cells.CELLS[name][0]
                 assert graph[name]["merging"] == stated.merging.value
-    assert run >= all_cells
+    assert run == all_cells

@@ -165,3 +165,19 @@ def test_a_hole_without_a_checkpoint_behind_it_is_nothing_to_go_on_from(tmp_path
     log.append(Epoch.gap("a", 0, schema, lost=3, fingerprint="f", sealed_us=1))
     with pytest.raises(CheckpointLost, match="would not be the same again"):
         a_replica(tmp_path).start(lambda term: pytest.fail("a query was started"))
+
+
+def test_what_a_gap_has_lost_is_told_to_those_who_read_behind_it(tmp_path: Path):
+    """A fragment takes a gap as an empty epoch; its consumers could not tell it from a quiet one."""
+    schema = pa.schema([("k", pa.int32())])
+    replica = a_replica(tmp_path)
+    plan: Any = SimpleNamespace(event_time=None, fingerprint="f")
+    inputs: Any = SimpleNamespace(
+        epoch=lambda name, number: Epoch.gap(name, number, schema, lost=7)
+    )
+    replica._plan, replica._inputs = plan, inputs
+    replica._gate = Gate(["rows"], committed=-1)
+    replica._gate.offer("rows", 0)
+    assert replica._gate.asked(after=-1) == 0
+    replica._seal(0, schema.empty_table(), "digest")
+    assert (replica.log.header(0).kind, replica.log.header(0).lost) == ("stable", 7)
