@@ -168,7 +168,7 @@ def test_a_hole_without_a_checkpoint_behind_it_is_nothing_to_go_on_from(tmp_path
 
 
 def test_what_a_gap_has_lost_is_told_to_those_who_read_behind_it(tmp_path: Path):
-    """A fragment takes a gap as an empty epoch; its consumers could not tell it from a quiet one."""
+    """A fragment takes a gap as an empty epoch; nobody could tell it from a quiet one."""
     schema = pa.schema([("k", pa.int32())])
     replica = a_replica(tmp_path)
     plan: Any = SimpleNamespace(event_time=None, fingerprint="f")
