@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: env java demo test check bench lock clean
+.PHONY: env java demo test test-recovery test-spark test-quick check bench lock clean
 
 env: .venv/ready
 
@@ -30,16 +30,21 @@ check: env
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# Tests with Spark mostly wait for one process or another: those without it run beside them.
+# Spark mostly waits for one process or another, so tests run in three lanes at a time.
 test: check java
-	@mkdir -p build; \
-	$(PYTEST) --basetemp=build/without-spark tests/unit tests/scenarios src \
-	  >build/without-spark.txt 2>&1 & beside=$$!; \
-	trap 'kill $$beside 2>/dev/null' EXIT INT TERM; \
-	$(PYTEST) --basetemp=build/with-spark --durations=15 tests/features; with=$$?; \
-	wait $$beside; without=$$?; trap - EXIT; \
-	cat build/without-spark.txt; \
-	test $$with = 0 -a $$without = 0
+	@mkdir -p build
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target test-recovery test-spark test-quick
+
+RECOVERY := $(addprefix tests/features/test_,determinism.py recovery.py upstream_sessions.py)
+
+test-recovery:
+	$(PYTEST) --basetemp=build/recovery --durations=5 $(RECOVERY)
+
+test-spark:
+	$(PYTEST) --basetemp=build/spark --durations=10 tests/features $(RECOVERY:%=--ignore=%)
+
+test-quick:
+	$(PYTEST) --basetemp=build/quick --durations=5 tests src --ignore=tests/features
 
 bench: env
 	$(BIN)/python bench/overhead.py
