@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -181,3 +182,14 @@ def test_what_a_gap_has_lost_is_told_to_those_who_read_behind_it(tmp_path: Path)
     assert replica._gate.asked(after=-1) == 0
     replica._seal(0, schema.empty_table(), "digest")
     assert (replica.log.header(0).kind, replica.log.header(0).lost) == ("stable", 7)
+
+
+def test_nobody_waits_for_a_fragment_that_has_stumbled(tmp_path: Path):
+    """A node that starts a dozen fragments starts those that stumbled again afterwards: it would
+    wait for minutes otherwise, for each of them."""
+    replica = a_replica(tmp_path)
+    run: Any = SimpleNamespace(failure=lambda: UnbrokenError("late"), stumbled="Python came late")
+    replica._run = run
+    began_s = time.monotonic()
+    replica.wait_asked(timeout_s=60.0)
+    assert time.monotonic() - began_s < 30.0

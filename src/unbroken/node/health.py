@@ -93,9 +93,12 @@ class Health:
             )
 
     def wait_asked(self, timeout_s: float) -> None:
-        """Waits for Spark's first question, or until it is clear that none will come."""
+        """Waits for Spark's first question, or until it is clear that none will come.
+
+        One that has stumbled is started again by whoever waits here, when the others are started.
+        """
         deadline = time.monotonic() + timeout_s
-        while not self._asked.wait(0.1) and not self.failed:
+        while not self._asked.wait(0.1) and not (self.failed or self.stumbled):
             if time.monotonic() > deadline:
                 return
 
