@@ -79,6 +79,9 @@ class Checkers:
         #: Fragments that nobody can save any more, and since when.
         self.beyond: dict[str, str] = {}
         self.refusals = 0
+        #: Streams whose epochs may be given up while nobody has them; the numbers somebody has.
+        self._gaps = {piece.name for piece in sim.life.pieces if piece.protection == "gap"}
+        self._taken: dict[str, set[int]] = {name: set() for name in self._gaps}
 
     def break_(self, number: int, what: str) -> None:
         """An invariant does not hold: the simulation ends."""
@@ -106,7 +109,10 @@ class Checkers:
         stream = epoch.header.stream
         if stream.endswith(STAGED) or folder.name == "out":
             return
-        known = self.contents.setdefault(stream, {}).setdefault(epoch.number, epoch)
+        made = self.contents.setdefault(stream, {})
+        known = made.setdefault(epoch.number, epoch)
+        if stream in self._gaps and epoch.number not in self._taken[stream]:
+            made[epoch.number] = known = epoch  # What nobody has may be given up.
         if known is not epoch and known.header.digest != epoch.header.digest:
             self.break_(
                 1, f"epoch {epoch.number} of {stream} is {_text(epoch)} in {folder}, and was "
@@ -174,6 +180,13 @@ class Checkers:
 
     # Readers.
 
+    def took(self, follower: Any, epoch: Epoch) -> None:
+        """Invariants 1 and 2: a consumer has fetched an epoch."""
+        stream = epoch.header.stream
+        if epoch.number != follower.next - 1:
+            self.break_(2, f"{follower._consumer} takes {epoch.number} of {stream} out of turn")
+        self._same(epoch, f"{follower._consumer} takes")
+
     def reads(self, run: Any, inputs: Sequence[Epoch]) -> None:
         """Invariants 1 and 2: what an engine is given."""
         numbers = {epoch.number for epoch in inputs}
@@ -184,11 +197,26 @@ class Checkers:
         for epoch in inputs:
             self._same(epoch, f"{run._plan.name} on {run._process.name} is given")
 
+    def seals(self, run: Any, inputs: Sequence[Epoch]) -> None:
+        """An engine is about to show what it made of `inputs`: these cannot be given up any more."""
+        for epoch in inputs:
+            self._fix(epoch)
+
     def wrote(self, sink: Any, epoch: Epoch) -> None:
         """Invariants 1 and 2: what a sink has; its log refuses holes by itself."""
+        self._fix(epoch)
         self._same(epoch, f"sink {sink.stream} has")
 
+    def _fix(self, epoch: Epoch) -> None:
+        stream = epoch.header.stream
+        if stream in self._gaps and epoch.number not in self._taken[stream]:
+            self._taken[stream].add(epoch.number)
+            self.contents[stream][epoch.number] = epoch
+
     def _same(self, epoch: Epoch, who: str) -> None:
+        stream = epoch.header.stream
+        if stream in self._gaps and epoch.number not in self._taken[stream]:
+            return  # Nobody has shown anything that was made of it.
         known = self.contents[epoch.header.stream].get(epoch.number)
         if known is None or known.header.digest != epoch.header.digest:
             self.break_(1, f"{who} {_text(epoch)} as epoch {epoch.number} of {epoch.header.stream}")
@@ -208,6 +236,8 @@ class Checkers:
         ack["life"] = id(replica)
         self._sim.keep.append(replica)
         self._lives.setdefault(("", "", str(id(replica))), len(self._lives))
+        if replica._seed is not None and ack["processed"] < replica._seed.first:
+            return  # It begins there: what lies before is known to its consumers, or given up.
         held = self.on_disk(node, fragment)
         if held is None or held < ack["processed"]:
             self.break_(

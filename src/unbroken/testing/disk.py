@@ -101,6 +101,9 @@ class Path:
     def __str__(self) -> str:
         return self.text
 
+    def __lt__(self, other: Path) -> bool:
+        return self.text < other.text
+
     @property
     def name(self) -> str:
         """The last part."""

@@ -181,13 +181,15 @@ class Run:
         if number != self._after + 1:
             raise MisalignedBatch(f"{self._plan.name}: epoch {number} after {self._after}")
         self._watch.reads(self, inputs)
-        self._later(BATCH_S, lambda: self._compute(number, [tuple(e.table) for e in inputs]))
+        self._later(BATCH_S, lambda: self._compute(number, inputs))
 
-    def _compute(self, number: int, inputs: list[Any]) -> None:
+    def _compute(self, number: int, epochs: list[Any]) -> None:
+        inputs = [tuple(epoch.table) for epoch in epochs]
         batch = Batch(self._late_ms, self._marks.current_ms)
         operator = self._plan.operator
         state, rows = step(operator, self._state, inputs, batch, self._draw)
         self._world.touch()
+        self._watch.seals(self, epochs)
         self._seal(number, rows, digest_of(rows))
         marks = observe(self._marks, operator, inputs)
         self._later(COMMIT_S, lambda: self._commit(number, state, marks))

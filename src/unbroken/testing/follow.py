@@ -211,6 +211,7 @@ class Follower:
             self._fetch()
             return
         self.merge.taken(fetch.number)
+        self._watch.took(self, epoch)
         self._taken(epoch)
         self._fetch()
 

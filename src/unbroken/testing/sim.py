@@ -66,6 +66,8 @@ class Sim:
         self.keep: list[Any] = []
         self.limit_epochs = life.epochs + 700
         self.failures = 0
+        #: Processes that will die in the middle of something.
+        self._fuses: dict[str, Fault] = {}
         self._phase = "safety"
         self.plans = {p.name: Plan(p.name, OPERATORS[p.operator], p.inputs) for p in life.pieces}
         self.query = self._query()
@@ -162,8 +164,14 @@ class Sim:
             self.boot(name)
 
     def kill(self, name: str) -> None:
-        """Ends a process; control tries doors many times a second."""
+        """Ends a process."""
         self.world.process(name).kill()
+
+    def _died(self, process: Process) -> None:
+        """Control tries doors many times a second."""
+        fault = self._fuses.pop(process.name, None)
+        if fault is not None:
+            self._after(fault, self._restart, process.name)
         control = self.world.process("control")
         if control.alive and "control" in self.shells:
             self.world.at(self.world.random.uniform(0.0, 0.05), control, self._look)
@@ -177,7 +185,7 @@ class Sim:
 
     def _fuse(self, fault: Fault) -> None:
         self.world.process(fault.who).fuse = int(fault.much)
-        self._after(fault, self._restart, fault.who)
+        self._fuses[fault.who] = fault
 
     def _lose(self, fault: Fault) -> None:
         self.kill(fault.who)
@@ -246,7 +254,7 @@ class Sim:
         """Lives."""
         with patched(changes(self)):
             for name in ("keeper", "control", *self.nodes, *(f"sink-{s}" for s in self.life.sinks)):
-                self.world.process(name)
+                self.world.process(name).when_killed.append(self._died)
                 self.boot(name)
             for fault in self.life.faults:
                 self.world.at(fault.at_s, None, self.happen, fault)
@@ -276,13 +284,17 @@ class Sim:
             self.watch.slow(node, 1.0)
         for disk in self.disks.values():
             disk.full = False
+        everything = self.world.random.random() < 0.2
         for process in self.world.processes.values():
             process.fuse = None
             process.drift(1.0)
             process.resume()
-            # A replica that failed for good is started again by people.
-            if process.name.startswith("node-") and process.alive:
-                self.kill(process.name)
+            # A replica that failed for good is started again by people; now and then everything is.
+            shell = self.shells.get(process.name)
+            if process.alive and isinstance(shell, NodeShell):
+                failed = any(replica.failed for replica in shell.hosted.replicas.values())
+                if failed or everything:
+                    self.kill(process.name)
             if not process.alive:
                 self.boot(process.name)
 
