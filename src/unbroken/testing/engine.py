@@ -59,6 +59,8 @@ class Run:
         self._marks = Marks(0, (None,) * plan.operator.watermarks)
         self._late_ms = 0
         self._busy = self._stopped = False
+        #: Whether its last question was answered with "not yet".
+        self._asking = False
         self._failure = self._stumbled = ""
         #: The replica that it works for: Spark's sources find it behind the node's door.
         self.replica: Any = seal.__self__  # type: ignore[attr-defined]
@@ -116,6 +118,15 @@ class Run:
     # What it does.
 
     def _news(self) -> None:
+        if self._busy or self.ended:
+            return
+        gate = self.replica._gate
+        if self._asking and gate is not None and gate.missing:
+            return  # It would only hear "not yet" once more.
+        self.poke()
+
+    def poke(self) -> None:
+        """Asks again, if it waits: a source that heard "not yet" does so every few seconds."""
         if not self._busy and not self.ended:
             self._busy = True
             self._world.at(0.0, self._process, self._go)
@@ -170,12 +181,14 @@ class Run:
             }  # fmt: skip
             epoch = gate(command)
             if epoch is None:
+                self._asking = True
                 return
             number = epoch.number
         assert number is not None
         self._work(number)
 
     def _work(self, number: int) -> None:
+        self._asking = False
         self._checkpoint.planned = number
         inputs = [self.replica._inputs.epoch(name, number) for name in self._plan.inputs]
         if number != self._after + 1:

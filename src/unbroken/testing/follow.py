@@ -54,6 +54,8 @@ class Follower:
         #: Bodies asked for, by replica, and when.
         self._fetching: dict[str, tuple[int, float]] = {}
         self._gone: set[str] = set()
+        #: Whether a look for stalled bodies is scheduled.
+        self._armed = False
         self.closed = False
         self._look()
 
@@ -119,7 +121,7 @@ class Follower:
         if self.closed or self._asked.get(replica, (0, 0.0))[0] != question:
             return  # Asked anew since.
         try:
-            answer: Any = there.door.acts["headers"](command)
+            answer: Any = self._look_up(there, command, waited)
         except KeyError:
             answer = Unreachable("not ready")
         except UnbrokenError as error:
@@ -133,6 +135,14 @@ class Follower:
                 served.log.waiting.append(lambda: self._world.at(0.0, there, again))
             return
         self._network.message(there, self._home, self._told, replica, question, answer)
+
+    def _look_up(self, there: Process, command: dict[str, Any], waited: bool) -> Any:
+        handler = there.door.acts["headers"]
+        if waited:
+            # The handler has waited for news since it was asked, as the real one does.
+            served = handler.__self__[self.stream]
+            return [] if served.begins_later else served.log.headers(command["from"])
+        return handler(command)
 
     @property
     def _home(self) -> str:
@@ -176,6 +186,9 @@ class Follower:
         now_s, next_epoch = self._world.now_s, self.merge.next
         out = [r for r, (number, _) in self._fetching.items() if number == next_epoch]
         if any(now_s - self._fetching[r][1] < STALL_S for r in out):
+            if not self._armed:
+                self._armed = True
+                self._world.at(STALL_S * 1.01, self._process, self._stalled)
             return
         wanted = self.merge.wanted(besides=out)
         if wanted is None:
@@ -186,7 +199,14 @@ class Follower:
         self._fetching[wanted.replica] = wanted.number, now_s
         address = self._addresses.get(wanted.replica, "")
         self._network.message(self._process, address, self._body, wanted)
-        self._world.at(STALL_S * 1.01, self._process, self._fetch)
+        if not self._armed:
+            self._armed = True
+            self._world.at(STALL_S * 1.01, self._process, self._stalled)
+
+    def _stalled(self) -> None:
+        self._armed = False
+        if self._fetching:
+            self._fetch()
 
     def _body(self, fetch: Fetch) -> None:
         """At the producer."""
@@ -327,9 +347,8 @@ class Speaker:
             return
         except UnbrokenError as error:
             self._watch.refused(there, command, error)
-        self._network.message(
-            there, f"grpc://{self._process.name}:{self._process.life}", self._done, key, command
-        )
+        if not self._network.is_cut(there.name, self._process.name):
+            self._done(key, command)
 
     def _done(self, key: tuple[str, str], command: dict[str, Any]) -> None:
         if self._unsaid.get(key) is command:

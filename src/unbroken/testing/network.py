@@ -137,8 +137,19 @@ class Network:
 
     def _arrive(self, address: str, do: Handler, arguments: tuple[Any, ...]) -> None:
         target = self.at(address)
-        if target is not None:
-            self._world.at(0.0, target, do, *arguments)
+        if target is None:
+            return
+        if target.paused:
+            target.late.append((target.life, do, arguments))
+            return
+        stack = self._world.stack
+        stack.append(target)
+        try:
+            do(*arguments)
+        except Killed:
+            pass
+        finally:
+            stack.clear()
 
     def call(
         self, source: Process, address: str, kind: str, command: dict[str, Any],
@@ -149,7 +160,7 @@ class Network:
         world.touch()
         name = address.removeprefix("grpc://").rpartition(":")[0]
         end_s = world.now_s + timeout_s
-        block(world, self.delay_s(source.name, name))
+        self._travel(source.name, name)
         if self.is_cut(source.name, name):
             raise self._silent(source, name, end_s)
         while (target := self.at(address)) is not None and target.paused:
@@ -161,11 +172,16 @@ class Network:
         if target is None:
             raise Unreachable(f"{name} refuses connections")
         answer = self._answer(target, kind, command, end_s)
-        block(world, self.delay_s(name, source.name))
+        self._travel(name, source.name)
         if self.is_cut(name, source.name):
             raise self._silent(source, name, end_s)
         world.touch()
         return answer
+
+    def _travel(self, source: str, target: str) -> None:
+        """A question or an answer is on its way; mostly so fast that nothing happens meanwhile."""
+        if self._slow or self._world.random.random() < 0.25:
+            block(self._world, self.delay_s(source, target))
 
     def _silent(self, source: Process, name: str, end_s: float) -> Unreachable:
         block(self._world, max(0.0, end_s - self._world.now_s))

@@ -175,6 +175,9 @@ class NodeShell:
         if self._sim.world.now_s - self._reported_s > REPORT_S:
             self._hosted.pick_up()
             self._report()
+            for replica in self._hosted.replicas.values():
+                if replica._inputs is not None and replica._inputs.error is not None or replica.full:
+                    replica._run.poke()
         self._sim.world.at(LOOP_S, self._process, self._loop)
 
     def _report(self) -> None:
@@ -213,8 +216,17 @@ class NodeShell:
             return
         self._sim.network.message(there, self.door.address, self._told, asked_s, wanted)
 
+    def _has(self, name: str) -> bool:
+        folder = self._hosted.folder(name)
+        disk: Any = folder.disk  # type: ignore[attr-defined]
+        kept = (disk.logs, disk.checkpoints, disk.files)
+        there = any(folder.holds(path) for each in kept for path in each)  # type: ignore[attr-defined]
+        return there or name in self._hosted.lost
+
     def _told(self, asked_s: float, wanted: dict[str, Any]) -> None:
         self._wanted = wanted
+        # Removing what is not there would only cost time.
+        wanted["forget"] = [name for name in wanted["forget"] if self._has(name)]
         if self._state == setup.RUNNING:
             Node._do(self, wanted)  # type: ignore[arg-type]
             self._hosted.agree(wanted, asked_s)
