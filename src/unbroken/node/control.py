@@ -108,6 +108,7 @@ class Control:
         self.door = Door(host, int(port), ready=False)
         self.door.on_act("beat", self._beat)
         self.door.on_act("hole", self._hole)
+        self.door.on_act("standbys", self._standbys)
         self.door.ready = True
 
     def _having(self, *kinds: type[Policy]) -> list[str]:
@@ -132,6 +133,10 @@ class Control:
             for name in command["lost"]:
                 self._repairs.lost(checked_name(name), node)
             self._held(command["full"])
+            # Now, not with the next tick: a backup that is back while its writer is not would be
+            # told to hold what nobody writes, and throw away what it has for that.
+            for urgent in self._take_over() - {node}:
+                self._speakers.submit(self._ask_for_beat, urgent)
             doors = {name: member.address for name, member in self._members.items()}
             return self._orders.of(node, doors)
 
@@ -175,6 +180,21 @@ class Control:
         recorded = self._store.record_hole(Hole(stream, int(first), int(last)))
         print(recorded.sentence, flush=True)
         return {"first": recorded.first, "last": recorded.last}
+
+    def _standbys(self, command: Command) -> list[str]:
+        """The consumers of a stream that do not read it: they hold what their writer makes of it.
+
+        One that is gone may have written, and been further than the present writer.
+        """
+        stream = checked_name(command["stream"])
+        with self._lock:
+            return [
+                setup.replica_name(name, node)
+                for name in self._having(Passive)
+                if stream in self._replicas.inputs[name]
+                for node in self._replicas.having(name, Standing.LIVE, Standing.COMING)
+                if node != self._writers.of(name)
+            ]
 
     # Look, decide, record, act.
 
@@ -231,6 +251,17 @@ class Control:
 
     def _decide(self, now_s: float) -> set[str]:
         """Decides and records; whose orders have changed."""
+        urgent = self._take_over()
+        for intention in self._repairs.decide(now_s):
+            recorded = self._store.record(intention)
+            self._repairs.recorded(recorded)
+            print(recorded.sentence, flush=True)
+            if recorded.step in (Step.SHIP, Step.CATCH_UP):
+                urgent.add(recorded.node)
+        return urgent
+
+    def _take_over(self) -> set[str]:
+        """Decides and records who writes from now on; whose orders have changed."""
         urgent = set()
         epochs = {
             (name, node): epoch
@@ -242,12 +273,6 @@ class Control:
             self._writers.recorded(takeover.under(term))
             print(takeover.under(term).sentence, flush=True)
             urgent.add(takeover.node)
-        for intention in self._repairs.decide(now_s):
-            recorded = self._store.record(intention)
-            self._repairs.recorded(recorded)
-            print(recorded.sentence, flush=True)
-            if recorded.step in (Step.SHIP, Step.CATCH_UP):
-                urgent.add(recorded.node)
         return urgent
 
     def _ask_for_beat(self, node: str) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from unbroken.control.store import Store
 from unbroken.node import (
-    book, control, hosted, keeper, questions, replica, setup, staged, standby, successor,
+    book, control, hosted, keeper, loop, questions, replica, setup, staged, standby, successor,
 )  # fmt: skip
 from unbroken.streams import copy_log, serve
 from unbroken.testing import checkpoints, engine, epochs, follow
@@ -133,6 +133,7 @@ def changes(sim: Any) -> list[tuple[ModuleType, str, Any]]:
         },
         serve: {"threading": threading, "time": time, "disk": files},
         questions: {"Giver": checkpoints.Giver},
+        loop: {"print": say},
         setup: {"load": lambda folder: (sim.query, sim.setup)},
         control: {
             "threading": threading, "time": time, "print": say, "Peer": peer, "Door": door,

@@ -165,13 +165,7 @@ class NodeShell:
         self._loop()
 
     def _loop(self) -> None:
-        for stream, ack in self._hosted.acks():
-            self._book.tell(stream, ack)
-        for served in list(self._hosted.streams.streams.values()):
-            try:
-                served.trim()
-            except UnbrokenError as error:
-                self._sim.world.say(error.what)
+        Node._tell_and_trim(self)  # type: ignore[arg-type]
         if self._sim.world.now_s - self._reported_s > REPORT_S:
             self._hosted.pick_up()
             self._report()
@@ -227,9 +221,10 @@ class NodeShell:
         self._wanted = wanted
         # Removing what is not there would only cost time.
         wanted["forget"] = [name for name in wanted["forget"] if self._has(name)]
-        if self._state == setup.RUNNING:
-            Node._do(self, wanted)  # type: ignore[arg-type]
-            self._hosted.agree(wanted, asked_s)
+        Node._obey(self, wanted, asked_s)  # type: ignore[arg-type]
+
+    def _do(self, wanted: dict[str, Any]) -> None:
+        Node._do(self, wanted)  # type: ignore[arg-type]
 
 
 class SinkShell:

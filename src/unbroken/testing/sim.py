@@ -307,7 +307,7 @@ class Sim:
                 if not process.alive:
                     self.boot(process.name)
             late = [f"{sink.stream} is at {sink.next}" for sink in self.sinks()
-                    if sink.next < self.life.epochs and not self.watch.excused(sink.stream)]  # fmt: skip
+                    if sink.next < self.life.epochs and not self.watch.excused(sink.stream, sink)]  # fmt: skip
             if not late and self.world.now_s > end_s - CONVERGE_S_MAX + 3.0:
                 return
         if not self.world.stopped:
