@@ -108,7 +108,7 @@ class Control:
         self.door = Door(host, int(port), ready=False)
         self.door.on_act("beat", self._beat)
         self.door.on_act("hole", self._hole)
-        self.door.on_act("standbys", self._standbys)
+        self.door.on_act("not_asking", self._not_asking)
         self.door.ready = True
 
     def _having(self, *kinds: type[Policy]) -> list[str]:
@@ -181,19 +181,32 @@ class Control:
         print(recorded.sentence, flush=True)
         return {"first": recorded.first, "last": recorded.last}
 
-    def _standbys(self, command: Command) -> list[str]:
-        """The consumers of a stream that do not read it: they hold what their writer makes of it.
+    def _not_asking(self, command: Command) -> list[str]:
+        """The consumers of a stream that cannot say how far they are while nobody serves it.
 
-        One that is gone may have written, and been further than the present writer.
+        A standby holds what its writer makes, and is never further; one that is gone is waited
+        for, because it may have written.  Whoever has to be rebuilt can begin only when its
+        inputs are served: two gap fragments in a row would wait for one another.
         """
         stream = checked_name(command["stream"])
         with self._lock:
+            holding = {
+                name: [
+                    node
+                    for node in self._replicas.having(name, Standing.LIVE, Standing.COMING)
+                    if node != self._writers.of(name)
+                ]
+                for name in self._having(Passive)
+            }
+            rebuilt = {
+                name: self._replicas.having(name, Standing.GONE, Standing.COMING)
+                for name in self._having(Upstream, Gap)
+            }
             return [
                 setup.replica_name(name, node)
-                for name in self._having(Passive)
+                for name, nodes in (holding | rebuilt).items()
                 if stream in self._replicas.inputs[name]
-                for node in self._replicas.having(name, Standing.LIVE, Standing.COMING)
-                if node != self._writers.of(name)
+                for node in nodes
             ]
 
     # Look, decide, record, act.

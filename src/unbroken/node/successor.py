@@ -6,8 +6,8 @@
 * A seed is as good as the producers' logs: each kept what its newest ack asked for, so the highest
   f that any of them knows is the one that all can still serve (scenario 3).
 * A hole begins after the newest epoch that any consumer has, or two of them would differ for ever
-  (scenario 13); its end is the newest epoch that is complete on all inputs.  Standbys of consumers
-  never ask, and are not waited for: control knows them.
+  (scenario 13); its end is the newest epoch that is complete on all inputs.  Consumers that cannot
+  ask now, such as standbys, are not waited for: control knows them.
 * If no consumer is there to ask, it begins where the inputs do: what lies before was processed by
   the one that is gone, and consumers may have all of it.
 """
@@ -100,17 +100,17 @@ def _after_hole(
 def _consumers_have(served: Served, newest: int, control: Peer) -> int:
     """One more than the newest epoch that any consumer has; 0 if none is there."""
     began_s = time.monotonic()
-    standbys: list[str] = []
+    silent: list[str] = []
     while True:
         waited_s = time.monotonic() - began_s
         if waited_s > ASK_S_MIN:
             if served.hole() is None:
-                standbys = control.act({"do": "standbys", "stream": served.log.stream})
-            first = served.hole(at_most=newest + 1, besides=standbys)
+                silent = control.act({"do": "not_asking", "stream": served.log.stream})
+            first = served.hole(at_most=newest + 1, besides=silent)
             if first is not None:
                 return first
         if waited_s > ASK_S_MAX:
-            unheard = [name for name in served.unheard if name not in standbys]
+            unheard = [name for name in served.unheard if name not in silent]
             raise Unreachable(
                 f"{', '.join(unheard)} did not say how far they are",
                 hint="asked again until they do, or are replaced",

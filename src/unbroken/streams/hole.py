@@ -9,8 +9,8 @@
   the furthest of them is, two consumers would disagree about an epoch for ever (scenario 13).
 * So nothing is decided until every expected consumer has asked, or was removed: whoever is waited
   for may be the furthest.  Clients that nobody expects count if they asked, and are not waited for.
-* A standby never asks: it takes what its writer has made, and is never further.  Whoever knows the
-  standbys says so (`besides`).
+* Some cannot ask: a standby takes what its writer has made, and whoever is to be rebuilt waits for
+  this very stream.  They are not waited for (`besides`).
 * A consumer that lacks an epoch before the hole is told so; a replica is repaired from another one.
 * The last word of each name counts.  Names that nobody expects are kept up to `NAMES_MAX`; beyond
   that, and without a name, the furthest of them stands for all.

@@ -125,9 +125,11 @@ def random_life(
     for name in "abcd"[:number]:
         pieces.append(_piece(chance, name, sources, pieces, policies))
     read = {stream for piece in pieces for stream in piece.inputs}
-    sinks = tuple(p.name for p in pieces if p.name not in read)
+    sinks = [p.name for p in pieces if p.name not in read]
+    # Two who follow one stream of gaps must not disagree (scenario 13).
+    sinks += [f"{p.name}-2" for p in pieces if p.name in sinks and p.protection == "gap"]
     nodes = max(max(p.policy.copies for p in pieces), chance.choice((2, 3, 3, 4, 4, 5, 6, 7)))
-    life = Life(seed, nodes, sources, tuple(pieces), epochs, (), sinks)
+    life = Life(seed, nodes, sources, tuple(pieces), epochs, (), tuple(sinks))
     return replace(life, faults=tuple(_faults(chance, life, faults)))
 
 

@@ -232,10 +232,10 @@ class SinkShell:
 
     def __init__(self, sim: Any, process: Process) -> None:
         self._sim, self._process = sim, process
-        self.stream = process.name.removeprefix("sink-")
+        self.name, self.stream = process.name, process.name.split("-")[1]
         self.log = Log(sim.folder(process) / "out", self.stream + "~out", sync=True)
         self._book = BookReader(Peer(sim.network, sim.world, KEEPER))  # type: ignore[arg-type]
-        self.consumer = f"sink_{self.stream}"
+        self.consumer = process.name.replace("-", "_")
         sim.network.door(process)
         self.error: UnbrokenError | None = None
         spawn(sim.world, process, self._start)

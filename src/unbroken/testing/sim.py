@@ -89,7 +89,7 @@ class Sim:
             function: Callable[..., Any] = _one if len(piece.inputs) == 1 else _two
             query.fragment(*piece.inputs, policy=piece.policy)(function, name=piece.name)
         for name in self.life.sinks:
-            query.sink(name)
+            query.sink(name.split("-")[0])
         return query
 
     # What others look up.
