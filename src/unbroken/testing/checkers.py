@@ -6,8 +6,10 @@
     5  promises of an older life are refused  every ack that was believed
     6  a promise is true when it leaves       every ack, against the disk of whoever gives it
     7  everything has a limit                 every log
+    8  who is counted as live can go on       every replica that becomes live, against its disk
     9  sinks equal the undisturbed run, as the policies promise; gaps are accounted for
     10 when faults stop, sinks get there in time
+    11 nothing is raised that nobody expects  assertions of the protocol included
 
 (4 is about tentative epochs, which do not exist yet.)
 
@@ -43,8 +45,10 @@ NAMES = {
     5: "promises of an older life are refused",
     6: "an ack leaves only after what it promises is true",
     7: "everything has a limit",
+    8: "who is counted as live can go on",
     9: "sinks equal the undisturbed run, as the policies promise",
     10: "when faults stop, sinks get there in time, or it is said why not",
+    11: "nothing is raised that nobody expects",
 }
 
 
@@ -297,6 +301,15 @@ class Checkers:
 
     def gave_up(self, process: Process, error: UnbrokenError) -> None:
         """A process says that it cannot go on."""
+
+    def became_live(self, fragment: str, node: str) -> None:
+        """Invariant 8: control counts a replica that was repaired."""
+        (piece,) = (piece for piece in self._sim.life.pieces if piece.name == fragment)
+        if piece.protection in ("upstream", "gap") or not self._sim.world.processes[node].alive:
+            return
+        made = self.contents.get(fragment, {})
+        if made and self.on_disk(node, fragment) is None:
+            self.break_(8, f"control counts {fragment}@{node} as live, but it has no checkpoint")
 
     # Losses.
 

@@ -17,6 +17,7 @@ from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from unbroken.control.intentions import Intention, Step
 from unbroken.control.store import Store
 from unbroken.node import (
     book, control, hosted, keeper, loop, questions, replica, setup, staged, standby, successor,
@@ -64,8 +65,8 @@ class _Rehearsals:
 class Records(Store):
     """The real store, in memory; control may die before or after each change."""
 
-    def __init__(self, world: Any, disk: Any, path: Any) -> None:
-        self._world, self._disk = world, disk
+    def __init__(self, world: Any, disk: Any, watch: Any, path: Any) -> None:
+        self._world, self._disk, self._watch = world, disk, watch
         #: Counts up with every change.
         self.version = 0
         super().__init__(path)
@@ -77,6 +78,14 @@ class Records(Store):
             yield db
         self.version += 1
         self._world.touch()
+
+
+    def record(self, intention: Intention) -> Intention:
+        """Writes a step; whoever becomes live is looked at."""
+        recorded = super().record(intention)
+        if recorded.step is Step.LIVE:
+            self._watch.became_live(recorded.fragment, recorded.node)
+        return recorded
 
 
 def changes(sim: Any) -> list[tuple[ModuleType, str, Any]]:

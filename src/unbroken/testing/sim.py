@@ -9,6 +9,7 @@ True
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -55,7 +56,7 @@ class Result:
 class Sim:
     """A cluster, its world, and what happens to it."""
 
-    def __init__(self, life: Life, variant: Callable[[Any], Any] | None = None) -> None:
+    def __init__(self, life: Life) -> None:
         self.life = life
         self.world = World(life.seed)
         self.network = Network(self.world)
@@ -78,7 +79,7 @@ class Sim:
             "sim", {name: list(on) for name, on in place(copies, nodes).nodes.items()},
             "grpc://keeper:0", "grpc://control:0", manual=False,
         )  # fmt: skip
-        self.records = Records(self.world, self.disk("control"), RealPath(":memory:"))
+        self.records = Records(self.world, self.disk("control"), self.watch, RealPath(":memory:"))
         self.source_log = lambda folder, stream, schema, **how: Sources(self, folder, stream)
 
     def _query(self) -> Query:
@@ -264,6 +265,11 @@ class Sim:
                 self._converge()
                 if self.watch.violation is None:
                     self.watch.outputs()
+            except Exception as error:
+                # The world goes on with whatever the protocol raised: that is what is looked for.
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                where = f"{RealPath(place.filename).name}:{place.lineno}"
+                self.watch.break_(11, f"{type(error).__name__}: {error} ({where})")
             finally:
                 self._end()
         started = sum(max(0, process.life - 1) for process in self.world.processes.values())
