@@ -294,6 +294,9 @@ class Checkers:
                 f"{ack['processed']}) of a life that was over when the present one began",
             )  # fmt: skip
         self._lives[key] = life
+        fragment, _, node = ack["consumer"].partition("@")
+        if there.name == "keeper" and node not in self.placement.get(fragment, {}):
+            self.break_(5, f"keeper believes an ack of {ack['consumer']}, which was removed")
 
     def refused(self, there: Process, command: dict[str, Any], error: UnbrokenError) -> None:
         """A producer refused something."""

@@ -27,6 +27,7 @@ from unbroken.checkpoints.take import Shipped
 from unbroken.errors import CheckpointLost
 from unbroken.streams.copy_log import copy_log
 from unbroken.testing.disk import Disk, Path
+from unbroken.testing.tasks import block
 from unbroken.testing.world import World
 
 #: Commits that Spark keeps.
@@ -213,9 +214,14 @@ def take(
 
 
 def take_replica(peer: Any, fragment: str, folder: Path, *, with_watermarks: bool) -> Shipped:
-    """Takes checkpoint and output log, as `checkpoints.take.take_replica`."""
+    """Takes checkpoint and output log, as `checkpoints.take.take_replica`.
+
+    A whole state takes its time; the giver goes on meanwhile.
+    """
+    world: World = folder.disk.world
 
     def copy(epoch: int) -> None:
+        block(world, world.random.choice((0.01, 0.1, 1.5)))
         copy_log(peer, fragment, folder / "output", last=epoch)  # type: ignore[arg-type]
 
     return take(peer, fragment, folder, with_watermarks=with_watermarks, before_seen=copy)

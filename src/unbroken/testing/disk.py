@@ -32,7 +32,7 @@ class Disk:
     """The disk of one machine."""
 
     def __init__(self, world: World, name: str) -> None:
-        self._world, self.name = world, name
+        self.world, self.name = world, name
         self.files: dict[str, Any] = {}
         self._synced: dict[str, Any] = {}
         #: Folder to its log: number to epoch.
@@ -55,13 +55,13 @@ class Disk:
 
     def room(self, path: object) -> None:
         """A chance to die, or to find the disk full, before something is written."""
-        self._world.touch()
+        self.world.touch()
         if self.full:
             raise DiskError(f"cannot write {path}: no space left", hint="free some room there")
 
     def power_cut(self) -> None:
         """The machine boots anew: what was not synced may be gone."""
-        chance = self._world.random
+        chance = self.world.random
         self.boot += 1
         for path in sorted(self.files):
             if self._synced.get(path) != self.files[path] and chance.random() < 0.5:

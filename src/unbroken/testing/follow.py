@@ -160,6 +160,8 @@ class Follower:
             return  # Asked again with the next look.
         if isinstance(answer, Unreachable):
             self._lost(replica)
+            if self._find().get(replica) != self._addresses[replica]:
+                del self._addresses[replica]  # It has moved, or serves it no more.
             return
         if isinstance(answer, UnbrokenError):
             self._fail(answer)

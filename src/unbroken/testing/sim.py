@@ -17,6 +17,7 @@ from pathlib import Path as RealPath
 from random import Random
 from typing import Any
 
+from unbroken.control.intentions import Standing
 from unbroken.control.placement import place
 from unbroken.errors import UnbrokenError
 from unbroken.node import setup
@@ -36,6 +37,8 @@ from unbroken.testing.world import Killed, Process, Said, World
 #: patience, the longest pause between two attempts at a repair, and time to catch up.
 CONVERGE_S_MAX = 150.0
 LOOK_S = 1.0
+#: How far rows are behind the clock; one is ahead, and holds the watermark for a while.
+_BEHIND_MS = (0, 0, 50, 50, 100, 100, 200, 200, 400, 900, 900, -1200)
 __all__ = ["Result", "Sim", "random_life", "simulate"]
 
 
@@ -121,7 +124,7 @@ class Sim:
         now_ms = int((number + 1) * EPOCH_S * 1000)
         count = chance.choice((0, 0, 1, 2, 3))
         return tuple(
-            (max(0, now_ms - chance.choice((0, 50, 100, 200, 400, 900))), chance.randrange(3),
+            (max(0, now_ms - chance.choice(_BEHIND_MS)), chance.randrange(3),
              chance.randrange(1000))
             for _ in range(count)
         )  # fmt: skip
@@ -314,13 +317,26 @@ class Sim:
                     self.boot(process.name)
             late = [f"{sink.stream} is at {sink.next}" for sink in self.sinks()
                     if sink.next < self.life.epochs and not self.watch.excused(sink.stream, sink)]  # fmt: skip
+            late += self._not_whole()
             if not late and self.world.now_s > end_s - CONVERGE_S_MAX + 3.0:
                 return
         if not self.world.stopped:
             self.watch.break_(
-                10, f"{', '.join(late)} of {self.life.epochs} epochs {CONVERGE_S_MAX:.0f} s after "
+                10, f"{', '.join(late)} (of {self.life.epochs} epochs) {CONVERGE_S_MAX:.0f} s after "
                 f"the last fault: {'; '.join(self._sentences()) or 'nobody says why'}",
             )  # fmt: skip
+
+    def _not_whole(self) -> list[str]:
+        """Fragments that do not have their wanted number of live replicas."""
+        wanted = {p.name: p.policy.copies for p in self.life.pieces if p.protection != "restart"}
+        live = {
+            name: sum(standing is Standing.LIVE for standing in self.watch.placement[name].values())
+            for name in wanted
+        }
+        return [
+            f"{name} has {live[name]} of {wanted[name]} copies" for name in wanted
+            if live[name] != wanted[name] and not self.watch.excused(name)
+        ]  # fmt: skip
 
     def _sentences(self) -> list[str]:
         shell = self.shells.get("control")

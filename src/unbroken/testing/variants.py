@@ -18,18 +18,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from unbroken.control.intentions import Standing
+from unbroken.control.intentions import Intention, Standing, Step
 from unbroken.control.orders import Orders
 from unbroken.control.releases import Releases
 from unbroken.control.repair import Repairs
 from unbroken.control.replicas import Replicas
-from unbroken.control.work import Work
 from unbroken.errors import DefinitionError
 from unbroken.gate import Gate
 from unbroken.node.replica import Replica
 from unbroken.node.staged import Confirmed
 from unbroken.node.standby import Standby
-from unbroken.policies.past import Past
+from unbroken.policies.past import Past, Seed
 from unbroken.streams.hole import Positions
 from unbroken.streams.merge import Fetch, Merge
 from unbroken.streams.needs import Needs
@@ -161,13 +160,14 @@ def _seed_too_late() -> list[Change]:
 
 
 def _live_too_soon() -> list[Change]:
-    def done(self: Work) -> bool:
-        return True
+    recorded = Repairs.recorded
 
-    def unset(self: Work, value: bool) -> None:
-        pass
+    def at_once(self: Repairs, intention: Intention) -> None:
+        recorded(self, intention)
+        if intention.step in (Step.SHIP, Step.CATCH_UP):
+            self._work[intention.fragment].done = True
 
-    return [(Work, "done", property(done, unset))]
+    return [(Repairs, "recorded", at_once)]
 
 
 def _no_output_log() -> list[Change]:
@@ -206,10 +206,13 @@ def _two_writers() -> list[Change]:
 
 
 def _speaks_too_soon() -> list[Change]:
-    def mute(self: Replica, number: int) -> bool:
-        return self._seed is not None and number < self._seed.speak - 1
+    of = Seed.of.__func__  # type: ignore[attr-defined]
 
-    return [(Replica, "_mute", mute)]
+    def at_once(cls: type[Seed], answer: object) -> Seed:
+        seed: Seed = of(cls, answer)
+        return replace(seed, speak=seed.first)
+
+    return [(Seed, "of", classmethod(at_once))]
 
 
 def _acks_before_commit() -> list[Change]:
@@ -346,7 +349,7 @@ VARIANTS: dict[str, Variant] = {
         Variant("a restart that is no fork", _no_fork),
         Variant("watermarks lost with a restart", _no_marks, policies=_ONE, seeds=60),
         Variant("a seed without watermarks", _no_seed_marks, policies=("upstream",), seeds=60),
-        Variant("output shown before it is confirmed", _shown_at_once, policies=("passive",)),
+        Variant("output shown before it is confirmed", _shown_at_once, policies=("passive",), seeds=60),
         Variant("released before the wanted number is live", _released_at_once, ("crash", "disk")),
         Variant("a former writer is ready at once", _ready_at_once, ("pause", "cut", "disk"),
                 ("passive",), seeds=100),
