@@ -124,14 +124,19 @@ class Network:
         cut = self.is_cut(me.name, name) or self.is_cut(name, me.name)
         return not cut and self.at(address) is None
 
-    def message(self, source: Process, address: str, do: Handler, *arguments: Any) -> None:
-        """`do` happens in the process at `address`, soon, late, twice or never."""
+    def message(
+        self, source: Process, address: str, do: Handler, *arguments: Any, once: bool = False
+    ) -> None:
+        """`do` happens in the process at `address`, soon, late, twice or never.
+
+        What nobody says again comes `once` at most.
+        """
         name = address.removeprefix("grpc://").rpartition(":")[0]
         if self.is_cut(source.name, name):
             return
         delay_s = self.delay_s(source.name, name)
         self._world.at(delay_s, None, self._arrive, address, do, arguments)
-        if self.repeats and self._world.random.random() < self.repeats:
+        if self.repeats and not once and self._world.random.random() < self.repeats:
             delay_s += self._world.random.uniform(0.0, 4.0)
             self._world.at(delay_s, None, self._arrive, address, do, arguments)
 

@@ -195,7 +195,7 @@ class NodeShell:
         who = {"node": self.name, "address": self.door.address, "state": self._state}
         beat = {"do": "beat", **who, **self._hosted.beat()}
         asked_s = self._process.monotonic_s()
-        self._sim.network.message(self._process, CONTROL, self._asked, asked_s, beat)
+        self._sim.network.message(self._process, CONTROL, self._asked, asked_s, beat, once=True)
 
     def _asked(self, asked_s: float, beat: dict[str, Any]) -> None:
         """At control."""
@@ -208,7 +208,7 @@ class NodeShell:
         except UnbrokenError as error:
             self._sim.world.say(error.what)
             return
-        self._sim.network.message(there, self.door.address, self._told, asked_s, wanted)
+        self._sim.network.message(there, self.door.address, self._told, asked_s, wanted, once=True)
 
     def _has(self, name: str) -> bool:
         folder = self._hosted.folder(name)
