@@ -65,7 +65,9 @@ def _chosen(option: str, given: str, known: tuple[str, ...]) -> tuple[str, ...]:
     chosen = tuple(word.strip() for word in given.split(",") if word.strip())
     wrong = [word for word in chosen if word not in known]
     if wrong:
-        raise DefinitionError(f"{option}: {wrong[0]!r} is unknown", hint=f"one of {', '.join(known)}")
+        raise DefinitionError(
+            f"{option}: {wrong[0]!r} is unknown", hint=f"one of {', '.join(known)}"
+        )
     return chosen or known
 
 

@@ -83,6 +83,7 @@ class Checkers:
         #: Fragments that nobody can save any more, and since when.
         self.beyond: dict[str, str] = {}
         self.refusals = 0
+        self._cut_off = False
         #: Streams whose epochs may be given up while nobody has them; the numbers somebody has.
         self._gaps = {piece.name for piece in sim.life.pieces if piece.protection == "gap"}
         self._taken: dict[str, set[int]] = {name: set() for name in self._gaps}
@@ -154,7 +155,7 @@ class Checkers:
             if stream not in piece.inputs or piece.protection in ("upstream", "gap"):
                 continue
             for node, standing in self.placement.get(piece.name, {}).items():
-                if standing is not Standing.LIVE:
+                if standing not in (Standing.LIVE, Standing.COMING):
                     continue
                 held = self._holds(node, piece.name)
                 if held is not None and held + 1 < first:
@@ -191,7 +192,8 @@ class Checkers:
         if standby is not None:
             return int(standby.epoch) if standby.ready else None
         replica = shell.hosted.replicas.get(fragment)
-        return int(replica.committed) if replica is not None and replica.asking else None
+        started = replica is not None and replica.first is not None and not replica.failed
+        return int(replica.committed) if started else None
 
     def on_disk(self, node: str, fragment: str) -> int | None:
         """The newest epoch that the disk of `node` has a usable checkpoint of."""
@@ -298,6 +300,31 @@ class Checkers:
         if there.name == "keeper" and node not in self.placement.get(fragment, {}):
             self.break_(5, f"keeper believes an ack of {ack['consumer']}, which was removed")
 
+    def shipped(self, folder: Path, fragment: str, epoch: int) -> None:
+        """Invariant 8: a shipment has its name; a replica is its checkpoint and its output."""
+        logs = [folder.disk.logs.get(f"{folder.text}/{name}", {}) for name in ("output", "staged")]
+        end = max((number for log in logs for number in log), default=-1)
+        if end < epoch:
+            self.break_(
+                8, f"{folder.disk.name} was shipped {fragment} up to {epoch}, but its output ends "
+                f"at {end}",
+            )  # fmt: skip
+
+    def heard(self, text: str) -> None:
+        """Invariant 3: a process says itself that what it was promised is gone."""
+        name, _, rest = text.removeprefix("rebuilding ").partition(": ")
+        if "cannot be rebuilt: it needs" in rest and not self.excused(name) and not self._cut_off:
+            self.break_(3, rest)
+
+    def gone(self, consumer: str, error: UnbrokenError) -> None:
+        """Invariant 3: a replica asked for what nobody has any more."""
+        fragment, _, node = consumer.partition("@")
+        (piece,) = (piece for piece in self._sim.life.pieces if piece.name == fragment)
+        standing = self.placement.get(fragment, {}).get(node)
+        expected = standing in (Standing.LIVE, Standing.COMING)
+        if expected and not self._gaps.intersection(piece.inputs) and not self._cut_off:
+            self.break_(3, f"{consumer} is expected, and needs what is gone: {error.what}")
+
     def refused(self, there: Process, command: dict[str, Any], error: UnbrokenError) -> None:
         """A producer refused something."""
         self.refusals += 1
@@ -318,6 +345,7 @@ class Checkers:
 
     def lost(self, who: str) -> None:
         """The disk of `who` lost something: which fragments can nobody save any more?"""
+        self._cut_off = True  # Seeds are not synced: older ones may be found, and that is told.
         for piece in self._sim.life.pieces:
             if piece.protection in ("upstream", "gap") or piece.name in self.beyond:
                 continue
@@ -380,7 +408,7 @@ class Checkers:
                 continue
             if operator.name == "draw":
                 if there is not None:
-                    (_, before, number_drawn), = there.table
+                    ((_, before, number_drawn),) = there.table
                     if before != drawn:
                         self.break_(
                             9, f"{piece.name}: epoch {number} follows the draw {before}, but "

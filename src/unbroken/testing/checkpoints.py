@@ -210,6 +210,7 @@ def take(
         folder.disk, folder.disk.boot, dict(shipped["commits"]), dict(shipped["notes"]),
         shipped["epoch"],
     )  # fmt: skip
+    folder.disk.watch.shipped(folder, fragment, shipped["epoch"])
     return Shipped(shipped["epoch"], 0, 0, 0, shipped["term"], shipped["fingerprint"])
 
 

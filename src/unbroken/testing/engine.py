@@ -18,7 +18,13 @@ from collections.abc import Callable
 from typing import Any
 
 from unbroken.checkpoints.fork import Start
-from unbroken.errors import DivergenceError, FenceError, FragmentFailed, MisalignedBatch, UnbrokenError
+from unbroken.errors import (
+    DivergenceError,
+    FenceError,
+    FragmentFailed,
+    MisalignedBatch,
+    UnbrokenError,
+)
 from unbroken.policies.past import Marks
 from unbroken.testing.checkpoints import Checkpoint, Commit
 from unbroken.testing.epochs import digest_of

@@ -113,7 +113,12 @@ class Follower:
         )
 
     def _heard(
-        self, replica: str, address: str, question: int, command: dict[str, Any], waited: bool = False
+        self,
+        replica: str,
+        address: str,
+        question: int,
+        command: dict[str, Any],
+        waited: bool = False,
     ) -> None:
         """At the producer: the answer, now or when there is news."""
         there = self._world.current
@@ -250,6 +255,7 @@ class Inputs:
         book: Any, *, consumer: str, changed: Any, arrived: Callable[[str, int], None],
     ) -> None:  # fmt: skip
         self._changed, self._arrived, self._consumer = changed, arrived, consumer
+        self._watch = watch
         self._buffers: dict[str, dict[int, Epoch]] = {name: {} for name in streams}
         self.error: UnbrokenError | None = None
         self._stopped = False
@@ -273,6 +279,7 @@ class Inputs:
 
     def _broke(self, error: UnbrokenError) -> None:
         if isinstance(error, EpochGone):
+            self._watch.gone(self._consumer, error)
             error = CheckpointLost(error.what, hint=f"{self._consumer} needs it")
         self.error = error
         self._changed.notify_all()

@@ -150,7 +150,9 @@ def _piece(
         if len(inputs) not in operator.inputs:
             continue
         protection = chance.choice(sorted(policies))
-        piece = Piece(name, operator.name, tuple(sorted(inputs)), protection, chance.choice((2, 2, 3)))
+        piece = Piece(
+            name, operator.name, tuple(sorted(inputs)), protection, chance.choice((2, 2, 3))
+        )
         given = guarantee(piece.policy, operator.traits.operator_class)
         if given is None or given.merging is Recovery.DIVERGENT:
             continue

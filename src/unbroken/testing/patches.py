@@ -79,7 +79,6 @@ class Records(Store):
         self.version += 1
         self._world.touch()
 
-
     def record(self, intention: Intention) -> Intention:
         """Writes a step; whoever becomes live is looked at."""
         recorded = super().record(intention)
@@ -94,7 +93,9 @@ def changes(sim: Any) -> list[tuple[ModuleType, str, Any]]:
     threading, time, peer = Threading(world), Time(world), partial(Peer, network, world)
 
     def say(*words: object, **how: object) -> None:
-        world.say(" ".join(str(word).split("\n")[0] for word in words))
+        text = " ".join(str(word).split("\n")[0] for word in words)
+        world.say(text)
+        sim.watch.heard(text)
 
     def write_whole(path: Any, parts: Any, *, sync: bool = False) -> None:
         path.disk.write_whole(path, parts, sync=sync)
@@ -111,7 +112,9 @@ def changes(sim: Any) -> list[tuple[ModuleType, str, Any]]:
         return network.door(world.process(host), fixed=True)
 
     inputs = partial(follow.Inputs, world, network, sim.watch)
-    plans = SimpleNamespace(analyze=lambda spark, query, f, schemas, options, traits: sim.plans[f.name])
+    plans = SimpleNamespace(
+        analyze=lambda spark, query, f, schemas, options, traits: sim.plans[f.name]
+    )
     files = SimpleNamespace(write_whole=write_whole)
     quiet = SimpleNamespace(getloadavg=lambda: (0.0, 0.0, 0.0), cpu_count=lambda: 2)
     remove = SimpleNamespace(rmtree=lambda folder, **how: folder.disk.remove(folder))

@@ -62,7 +62,9 @@ class Sources:
         late = number - self.log.next > 3
         sealed = 0
         while self.log.next < number:
-            rows = () if (late and sealed) or self.full else self._sim.rows(self.stream, self.log.next)
+            rows = (
+                () if (late and sealed) or self.full else self._sim.rows(self.stream, self.log.next)
+            )
             self.log.append(Epoch.of(self.stream, self.log.next, rows, sealed_us=1))
             sealed += 1
         return sealed
@@ -170,7 +172,11 @@ class NodeShell:
             self._hosted.pick_up()
             self._report()
             for replica in self._hosted.replicas.values():
-                if replica._inputs is not None and replica._inputs.error is not None or replica.full:
+                if (
+                    replica._inputs is not None
+                    and replica._inputs.error is not None
+                    or replica.full
+                ):
                     replica._run.poke()
         self._sim.world.at(LOOP_S, self._process, self._loop)
 

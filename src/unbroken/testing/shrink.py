@@ -56,9 +56,7 @@ def _smaller(life: Life) -> Iterator[Life]:
             still = {stream for other in rest for stream in other.inputs}
             sinks = tuple(p.name for p in rest if p.name not in still)
             named = {f"sink-{sink}" for sink in sinks} | {"keeper", "control", "network"}
-            kept = tuple(
-                f for f in life.faults if not f.who.startswith("sink-") or f.who in named
-            )
+            kept = tuple(f for f in life.faults if not f.who.startswith("sink-") or f.who in named)
             yield replace(life, pieces=rest, sinks=sinks, faults=kept)
     needed = max(piece.policy.copies for piece in life.pieces)
     gone = f"node-{life.nodes}"

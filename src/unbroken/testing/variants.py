@@ -35,6 +35,7 @@ from unbroken.streams.needs import Needs
 from unbroken.streams.serve import Served
 from unbroken.testing import checkpoints, engine
 from unbroken.testing.checkpoints import Checkpoint, Fork
+from unbroken.testing.life import Fault, Life, Piece, random_life
 
 #: Class, name of the attribute, what it is instead.
 Change = tuple[Any, str, Any]
@@ -53,8 +54,23 @@ class Variant:
     #: Under these it matters.
     faults: tuple[str, ...] = ("crash",)
     policies: tuple[str, ...] = ("active", "passive", "upstream", "gap", "restart")
-    #: Caught within so many seeds, from 0 on.
+    #: Caught within so many seeds, from `first` on.
     seeds: int = 20
+    first: int = 0
+    #: One life that was made for it, where chance would take too long.
+    life: Life | None = None
+
+    def lives(self) -> Iterator[Life]:
+        """The lives in which it is to be caught.
+
+        >>> next(VARIANTS["acks before the commit"].lives()).seed
+        0
+        """
+        if self.life is not None:
+            yield self.life
+            return
+        for seed in range(self.first, self.first + self.seeds):
+            yield random_life(seed, faults=self.faults, policies=self.policies)
 
 
 @contextlib.contextmanager
@@ -283,10 +299,6 @@ def _no_marks() -> list[Change]:
     return [(engine.Run, "restore_watermarks", lambda self: None)]
 
 
-def _no_seed_marks() -> list[Change]:
-    return [(engine.Run, "put_marks", lambda self, marks: None)]
-
-
 def _shown_at_once() -> list[Change]:
     return [(Confirmed, "by_all", property(lambda self: 1 << 30))]
 
@@ -297,10 +309,6 @@ def _released_at_once() -> list[Change]:
 
 def _ready_at_once() -> list[Change]:
     return [(Standby, "_trimmed", lambda self: 0)]
-
-
-def _fork_before_expected() -> list[Change]:
-    return [(Repairs, "_unconfirmed", lambda self, work: ())]
 
 
 def _oldest_fork() -> list[Change]:
@@ -319,13 +327,20 @@ def _no_seeds_kept() -> list[Change]:
     return [(Needs, "seeds", property(lambda self: {}))]
 
 
+def _life(operator: str, protection: str, *faults: Fault) -> Life:
+    piece = Piece("a", operator, ("s1",), protection)
+    # A backup has nowhere else to go; a copy needs a third node.
+    nodes = 2 if protection == "passive" else 3
+    return Life(4, nodes, ("s1",), (piece,), 120, faults, ("a",))
+
+
 _ONE = ("passive", "active", "restart")
 VARIANTS: dict[str, Variant] = {
     each.what: each
     for each in (
         Variant("acks before the layers are shipped", _acks_before_shipped, policies=("passive",)),
         Variant("trims at processed instead of needed", _trims_at_processed, policies=("upstream",)),
-        Variant("fencing off", _no_fence, ("crash", "slow", "pause"), seeds=60),
+        Variant("fencing off", _no_fence, ("crash", "slow", "pause"), seeds=20, first=50),
         Variant("duplicate removal off", _takes_again, policies=("active",)),
         Variant("a merge that trusts arrival order", _arrival_order, ("crash", "pause")),
         Variant("take-over from the wrong epoch", _wrong_epoch),
@@ -343,18 +358,17 @@ VARIANTS: dict[str, Variant] = {
         Variant("a gap counted from the lowest consumer", _lowest_consumer,
                 ("crash", "pause"), ("gap",), seeds=60),
         Variant("a hole that waits for nobody", _does_not_wait, ("crash", "pause"), ("gap",)),
-        Variant("a producer that forgets terms", _forgets_terms, ("crash", "slow", "pause"),
-                seeds=100),
+        Variant("a producer that forgets terms", _forgets_terms, life=_life(
+            "count", "active", Fault(4.0, "cut one way", "node-1", 25.0, "control"),
+            Fault(15.0, "crash", "keeper", 0.5))),
         Variant("a gate that looks at one input", _first_input_only),
         Variant("a restart that is no fork", _no_fork),
         Variant("watermarks lost with a restart", _no_marks, policies=_ONE, seeds=60),
-        Variant("a seed without watermarks", _no_seed_marks, policies=("upstream",), seeds=60),
         Variant("output shown before it is confirmed", _shown_at_once, policies=("passive",), seeds=60),
         Variant("released before the wanted number is live", _released_at_once, ("crash", "disk")),
-        Variant("a former writer is ready at once", _ready_at_once, ("pause", "cut", "disk"),
-                ("passive",), seeds=100),
-        Variant("forked before it is expected", _fork_before_expected, ("crash", "disk", "slow"),
-                ("active", "passive"), seeds=100),
+        Variant("a former writer is ready at once", _ready_at_once, life=_life(
+            "window", "passive", Fault(3.0, "cut", "node-1", 3.0, "node-2"),
+            Fault(5.9, "pause", "node-1", 7.0), Fault(5.9, "lag", "node-2", 20.0, much=30.0))),
         Variant("a restart from the commit before", _oldest_fork),
         Variant("seeds are not kept on disk", _no_seeds_kept, policies=("upstream",), seeds=60),
     )

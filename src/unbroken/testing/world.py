@@ -149,7 +149,9 @@ class World:
         stack = self.task.stack if self.task is not None else self.stack
         return stack[-1] if stack else None
 
-    def at(self, delay_s: float, process: Process | None, do: Callable[..., Any], *args: Any) -> None:
+    def at(
+        self, delay_s: float, process: Process | None, do: Callable[..., Any], *args: Any
+    ) -> None:
         """In `delay_s` `process` does something, if it still lives this life."""
         self._order += 1
         life = process.life if process is not None else 0
