@@ -71,7 +71,7 @@ def test_a_fragment_without_a_policy_comes_back_and_its_consumer_is_lost():
 
 @pytest.mark.xfail(reason="a gap fragment that is only silent still serves", strict=True)
 def test_a_gap_fragment_is_silent_and_not_dead():
-    """Control does not hear it; its consumers do, and take from it what its successor calls lost."""
+    """Control does not hear it, its consumers do: they take what its successor calls lost."""
     faults = [Fault(5.0, "cut one way", "node-1", 30.0, "control")]
     result = simulate(life(2, Piece("a", "map", ("s1",), "gap"), faults=faults))
     assert result.violation is None

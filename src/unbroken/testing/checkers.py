@@ -100,7 +100,7 @@ class Checkers:
             self._sim.world.stopped = True
 
     def broken(self, error: UnbrokenError) -> None:
-        """The protocol itself noticed that two contents claim one number, or a batch went astray."""
+        """The protocol itself noticed that two contents claim a number, or a batch went astray."""
         self.break_(1 if type(error).__name__ == "DivergenceError" else 2, error.what)
 
     def slowness(self, node: str) -> float:

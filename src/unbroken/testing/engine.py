@@ -1,8 +1,8 @@
 """The engine: a fragment that runs as Spark runs it, with Spark's ways of going wrong.
 
-    held? ─▶ read the checkpoint ─▶ ask every input after n ─▶ plan n + 1 ─▶ compute ─▶ seal ─▶ commit
-                                        ▲ not yet: waits                                      │
-                                        └───────────── "after n + 1?" ◀──────────────────────┘
+    held? ─▶ read the checkpoint ─▶ ask every input after n ─▶ plan n + 1 ─▶ seal ─▶ commit
+                                        ▲ not yet: waits                               │
+                                        └────────────── "after n + 1?" ◀──────────────┘
 
 * `Run` has the methods of `engine.run.Run` and asks the node's door, as Spark's sources do.
 * Planning, sealing and committing are separate events: a process can die between any two of them.

@@ -13,13 +13,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from unbroken.errors import CheckpointLost, DivergenceError, EpochGone, UnbrokenError, Unreachable
 from unbroken.streams.follow import AHEAD_EPOCHS_MAX, STALL_S, WATCH_S
-from unbroken.streams.merge import Fetch, Merge
+from unbroken.streams.merge import Fetch
 from unbroken.testing.epochs import Epoch
 from unbroken.testing.network import Network
 from unbroken.testing.world import Process, World
@@ -78,7 +79,7 @@ class Follower:
                 self._lost(replica)
                 self._addresses[replica] = address
         for replica in list(self._addresses):
-            number, since_s = self._asked.get(replica, (0, -1e9))
+            _number, since_s = self._asked.get(replica, (0, -1e9))
             if self._network.at(self._addresses[replica]) is None:
                 self._lost(replica)
                 if replica not in found:
@@ -220,10 +221,8 @@ class Follower:
         there = self._world.current
         assert there is not None
         answer: Any = None
-        try:
+        with contextlib.suppress(KeyError, UnbrokenError):
             answer = there.door.gets["epoch"]({"stream": self.stream, "number": fetch.number})
-        except (KeyError, UnbrokenError):
-            pass
         self._network.message(there, self._home, self._came, fetch, answer)
 
     def _came(self, fetch: Fetch, epoch: Epoch | None) -> None:

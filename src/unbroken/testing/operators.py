@@ -137,7 +137,8 @@ def _join(state: State, inputs: Sequence[Rows], batch: Batch, draw: Any) -> tupl
 
 
 def _count(state: State, inputs: Sequence[Rows], batch: Batch, draw: Any) -> tuple[State, Rows]:
-    after, seen = dict(state), {}
+    after = dict(state)
+    seen: dict[int, int] = {}
     for rows in inputs:
         for time, key, _ in rows:
             after[key] = after.get(key, 0) + 1

@@ -1,7 +1,7 @@
 """The real classes in a simulated world: which names of which modules mean something else there.
 
-    node.hosted.time  ─▶ the clock of the simulated process      node.replica.Run ─▶ the engine here
-    streams.serve.disk ─▶ its disk                               node.control.Peer ─▶ the network here
+    node.hosted.time   ─▶ the clock of the process     node.replica.Run  ─▶ the engine here
+    streams.serve.disk ─▶ its disk                     node.control.Peer ─▶ the network here
 
 * `Hosted`, `Replica`, `Standby`, `Staged`, `Served`, `StreamDoor`, `Control`, `Keeper`, the
   successor, the book and the copying of logs are the real ones.  They reach the outside through
@@ -20,7 +20,17 @@ from typing import Any
 from unbroken.control.intentions import Intention, Step
 from unbroken.control.store import Store
 from unbroken.node import (
-    book, control, hosted, keeper, loop, questions, replica, setup, staged, standby, successor,
+    book,
+    control,
+    hosted,
+    keeper,
+    loop,
+    questions,
+    replica,
+    setup,
+    staged,
+    standby,
+    successor,
 )  # fmt: skip
 from unbroken.streams import copy_log, serve
 from unbroken.testing import checkpoints, engine, epochs, follow

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -82,7 +83,7 @@ class KeeperShell:
 
     def __init__(self, sim: Any, process: Process) -> None:
         self._sim, self._process = sim, process
-        self.keeper = Keeper(sim.folder(process), "keeper", 0)  # type: ignore[arg-type]
+        self.keeper = Keeper(sim.folder(process), "keeper", 0)
         self._tick()
 
     def _tick(self) -> None:
@@ -101,7 +102,7 @@ class ControlShell:
 
     def __init__(self, sim: Any, process: Process) -> None:
         self._sim, self._process = sim, process
-        self.control = Control(sim.folder(process))  # type: ignore[arg-type]
+        self.control = Control(sim.folder(process))
         self._period_s = TIMINGS["local"].period_s
         self._tick()
 
@@ -172,12 +173,9 @@ class NodeShell:
             self._hosted.pick_up()
             self._report()
             for replica in self._hosted.replicas.values():
-                if (
-                    replica._inputs is not None
-                    and replica._inputs.error is not None
-                    or replica.full
-                ):
-                    replica._run.poke()
+                run: Any = replica._run
+                if run is not None and (replica._failed_by_itself or replica.full):
+                    run.poke()
         self._sim.world.at(LOOP_S, self._process, self._loop)
 
     def _report(self) -> None:
@@ -186,10 +184,8 @@ class NodeShell:
             "do": "report", "node": self.name, "address": self.door.address, "pid": 0,
             "state": self._state, **self._hosted.report(),
         }  # fmt: skip
-        try:
+        with contextlib.suppress(Unreachable):
             self._entry.act(report, timeout_s=1.0)
-        except Unreachable:
-            pass
 
     def _beats(self) -> None:
         if self._sim.world.now_s - self._beat_s > BEAT_S * 0.9:

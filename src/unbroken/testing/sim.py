@@ -1,7 +1,7 @@
 """One simulated cluster from beginning to end: safety under faults, then liveness without them.
 
-    0 ── start ── 2.5 s ── faults ─────────────── all epochs sealed ── everything heals ── sinks there?
-                         safety: nothing wrong may be seen           liveness: they get there, in time
+    0 ── start ── 2.5 s ── faults ── all epochs sealed, everything heals ── sinks there?
+                safety: nothing wrong may be seen     liveness: they get there, in time
 
 >>> result = simulate(random_life(3, epochs=40)); result.violation is None
 True
@@ -315,15 +315,18 @@ class Sim:
             for process in self.world.processes.values():
                 if not process.alive:
                     self.boot(process.name)
-            late = [f"{sink.stream} is at {sink.next}" for sink in self.sinks()
-                    if sink.next < self.life.epochs and not self.watch.excused(sink.stream, sink)]  # fmt: skip
+            late = [
+                f"{sink.stream} is at {sink.next}"
+                for sink in self.sinks()
+                if sink.next < self.life.epochs and not self.watch.excused(sink.stream, sink)
+            ]
             late += self._not_whole()
             if not late and self.world.now_s > end_s - CONVERGE_S_MAX + 3.0:
                 return
         if not self.world.stopped:
             self.watch.break_(
-                10, f"{', '.join(late)} (of {self.life.epochs} epochs) {CONVERGE_S_MAX:.0f} s after "
-                f"the last fault: {'; '.join(self._sentences()) or 'nobody says why'}",
+                10, f"{', '.join(late)} (of {self.life.epochs} epochs) {CONVERGE_S_MAX:.0f} s "
+                f"after the last fault: {'; '.join(self._sentences()) or 'nobody says why'}",
             )  # fmt: skip
 
     def _not_whole(self) -> list[str]:

@@ -145,21 +145,21 @@ class Threading:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def Condition(self, lock: object = None) -> Condition:  # noqa: N802
+    def Condition(self, lock: object = None) -> Condition:
         """A condition; a lock that it should share is not needed here."""
         return Condition(self._world)
 
-    def Event(self) -> Event:  # noqa: N802
+    def Event(self) -> Event:
         """An event."""
         return Event(self._world)
 
-    def Lock(self) -> Lock:  # noqa: N802
+    def Lock(self) -> Lock:
         """A lock."""
         return Lock(self._world)
 
     RLock = Lock
 
-    def Thread(self, **given: Any) -> Thread:  # noqa: N802
+    def Thread(self, **given: Any) -> Thread:
         """A thread."""
         return Thread(self._world, **given)
 

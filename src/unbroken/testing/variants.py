@@ -339,7 +339,8 @@ VARIANTS: dict[str, Variant] = {
     each.what: each
     for each in (
         Variant("acks before the layers are shipped", _acks_before_shipped, policies=("passive",)),
-        Variant("trims at processed instead of needed", _trims_at_processed, policies=("upstream",)),
+        Variant("trims at processed instead of needed", _trims_at_processed,
+                policies=("upstream",)),
         Variant("fencing off", _no_fence, ("crash", "slow", "pause"), seeds=20, first=50),
         Variant("duplicate removal off", _takes_again, policies=("active",)),
         Variant("a merge that trusts arrival order", _arrival_order, ("crash", "pause")),
@@ -364,7 +365,8 @@ VARIANTS: dict[str, Variant] = {
         Variant("a gate that looks at one input", _first_input_only),
         Variant("a restart that is no fork", _no_fork),
         Variant("watermarks lost with a restart", _no_marks, policies=_ONE, seeds=60),
-        Variant("output shown before it is confirmed", _shown_at_once, policies=("passive",), seeds=60),
+        Variant("output shown before it is confirmed", _shown_at_once,
+                policies=("passive",), seeds=20, first=40),
         Variant("released before the wanted number is live", _released_at_once, ("crash", "disk")),
         Variant("a former writer is ready at once", _ready_at_once, life=_life(
             "window", "passive", Fault(3.0, "cut", "node-1", 3.0, "node-2"),

@@ -1,4 +1,4 @@
-"""The world of a simulation: one clock, one heap of events, processes that die, pause and come back.
+"""The world of a simulation: one clock, one heap of events, processes that die and come back.
 
     heap   0.250 node-1 beat │ 0.251 keeper ack │ 0.300 node-2 batch done │ 0.301 fault: kill node-1
              └─ popped in order: the clock jumps there, the process acts, and schedules what follows
