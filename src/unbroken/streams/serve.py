@@ -26,7 +26,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -151,10 +151,12 @@ class Served:
         with self._lock:
             self._positions.asked(consumer, next_epoch)
 
-    def hole(self, *, at_most: int | None = None) -> int | None:
+    def hole(
+        self, *, at_most: int | None = None, besides: Collection[str] = ()
+    ) -> int | None:  # fmt: skip
         """Where a hole would begin: `Positions.first`; None while an expected one has not asked."""
         with self._lock:
-            return self._positions.first(at_most=at_most)
+            return self._positions.first(at_most=at_most, besides=besides)
 
     @property
     def unheard(self) -> list[str]:
