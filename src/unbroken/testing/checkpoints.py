@@ -115,6 +115,12 @@ def newest(
     return best
 
 
+def _lost(path: Path) -> str:
+    """Why earlier work is not used, if there is any."""
+    found = any(each.boot != path.disk.boot for each in folder_of(path).all())
+    return "the machine was rebooted" if found else ""
+
+
 class Fork:
     """The names that a node's classes expect of `checkpoints.fork`."""
 
@@ -122,8 +128,7 @@ class Fork:
         """A new term from the newest usable checkpoint; empty if there is none."""
         found = newest(path, with_watermarks=with_watermarks)
         if found is None:
-            lost = any(each.boot != path.disk.boot for each in folder_of(path).all())
-            return replace(self.empty(path), lost="the machine was rebooted" if lost else "")
+            return replace(self.empty(path), lost=_lost(path))
         return self._begin(path, found[0].fork(found[1]), found[1].epoch)
 
     def empty(self, path: Path) -> Start:
@@ -131,15 +136,23 @@ class Fork:
         return self._begin(path, Checkpoint(path.disk, path.disk.boot), None)
 
     def hold(self, path: Path, *, with_watermarks: bool) -> Start | None:
-        """A new term for a query that waits; None if there is nothing to go on from yet."""
+        """A new term for a query that waits; None if there is nothing to go on from yet.
+
+        The newest plan is there from the beginning, without its commit.
+        """
         found = newest(path, with_watermarks=with_watermarks)
-        return None if found is None else self.empty(path)
+        if found is None:
+            return None
+        held = self.empty(path)
+        checkpoint: Any = held.checkpoint
+        checkpoint.planned = found[1].epoch
+        return held
 
     def fill(self, held: Start, path: Path, *, with_watermarks: bool) -> Start:
         """Puts the newest usable checkpoint into the held term."""
         found = newest(path, with_watermarks=with_watermarks, without=held.term)
         if found is None:
-            return held
+            return replace(held, lost=_lost(path))
         path.disk.room(path)
         forked = found[0].fork(found[1])
         checkpoint: Any = held.checkpoint
@@ -159,6 +172,10 @@ class Fork:
         self.forget_terms(path, below=term)
         folder_of(path).shipped = None
 
+    def forget_all(self, path: Path) -> None:
+        """All terms and shipments go."""
+        self.forget_before(path, max(folder_of(path).terms, default=0) + 1)
+
     def forget_terms(self, path: Path, *, below: int) -> None:
         """Older terms go."""
         terms = folder_of(path).terms
@@ -167,7 +184,10 @@ class Fork:
 
     def rebooted(self, path: Path) -> bool:
         """Whether what is here is of before the last boot."""
-        return any(each.boot != path.disk.boot for each in folder_of(path).all()[:1])
+        folder = folder_of(path)
+        terms = folder.all()[: 1 if folder.terms else 0]
+        shipped = [folder.shipped] if folder.shipped is not None else []
+        return any(each.boot != path.disk.boot for each in (*terms, *shipped))
 
     def boot_id(self) -> str:
         """Not asked for here."""
@@ -212,6 +232,12 @@ def take(
     )  # fmt: skip
     folder.disk.watch.shipped(folder, fragment, shipped["epoch"])
     return Shipped(shipped["epoch"], 0, 0, 0, shipped["term"], shipped["fingerprint"])
+
+
+def take_more(peer: Any, fragment: str, folder: Path, **how: Any) -> Shipped:
+    """Takes what was made since, as `checkpoints.take.take`: less than the first time."""
+    block(folder.disk.world, folder.disk.world.random.choice((0.01, 0.1)))
+    return take(peer, fragment, folder, **how)
 
 
 def take_replica(peer: Any, fragment: str, folder: Path, *, with_watermarks: bool) -> Shipped:

@@ -22,9 +22,11 @@ from unbroken.control.store import Store
 from unbroken.node import (
     book,
     control,
+    health,
     hosted,
     keeper,
     loop,
+    preparation,
     questions,
     replica,
     setup,
@@ -68,8 +70,8 @@ class _Rehearsals:
     def __init__(self, *given: Any) -> None:
         self.running: dict[str, Any] = {}
 
-    def run(self, *given: Any) -> str:
-        return "has nothing to rehearse"
+    def run(self, *given: Any) -> int:
+        return 0
 
 
 class Records(Store):
@@ -132,17 +134,20 @@ def changes(sim: Any) -> list[tuple[ModuleType, str, Any]]:
         hosted: {
             "threading": threading, "time": time, "print": say, "Peer": peer, "plans": plans,
             "shutil": remove, "forget_shipments": lambda folder: None,
-            "take_replica": checkpoints.take_replica, "Rehearsals": _Rehearsals,
+            "take": checkpoints.take_more, "take_replica": checkpoints.take_replica,
+            "Rehearsals": _Rehearsals,
         },
+        health: {"threading": threading, "time": time},
         replica: {
-            "threading": threading, "time": time, "fork": checkpoints.Fork(), "Run": run,
+            "time": time, "fork": checkpoints.Fork(), "Run": run,
             "Epoch": epochs.Epoch, "Inputs": inputs, "EpochLog": epochs.Log,
             "drop_torn_tail": epochs.drop_torn_tail,
         },
         standby: {
             "threading": threading, "time": time, "fork": checkpoints.Fork(), "Peer": peer,
-            "take": checkpoints.take, "os": quiet, "print": say,
+            "take": checkpoints.take, "print": say,
         },
+        preparation: {"threading": threading, "time": time, "os": quiet, "print": say},
         staged: {"threading": threading, "EpochLog": epochs.Log},
         copy_log: {
             "EpochLog": epochs.Log, "Epoch": epochs.Epoch, "Header": epochs.Header, "valid": valid,

@@ -17,13 +17,13 @@ from functools import partial
 from typing import Any
 
 from unbroken.control.detector import TIMINGS
-from unbroken.errors import UnbrokenError, Unreachable
+from unbroken.errors import DiskError, UnbrokenError, Unreachable
 from unbroken.node import setup
 from unbroken.node.book import BookReader
 from unbroken.node.control import Control
 from unbroken.node.hosted import Hosted
 from unbroken.node.keeper import Keeper
-from unbroken.node.loop import BEAT_S, Node
+from unbroken.node.loop import Node
 from unbroken.node.questions import Questions
 from unbroken.testing.disk import Path
 from unbroken.testing.epochs import Epoch, Log
@@ -103,7 +103,7 @@ class ControlShell:
     def __init__(self, sim: Any, process: Process) -> None:
         self._sim, self._process = sim, process
         self.control = Control(sim.folder(process))
-        self._period_s = TIMINGS["local"].period_s
+        self._period_s = TIMINGS[sim.setup.timing].period_s
         self._tick()
 
     def _tick(self) -> None:
@@ -115,7 +115,7 @@ class ControlShell:
         now_s = self._process.monotonic_s()
         try:
             self.control.tick(now_s, self.control._refusing())
-        except UnbrokenError as error:
+        except DiskError as error:
             self._sim.world.say(error.what)
         self.control._publish(now_s)
 
@@ -137,6 +137,7 @@ class NodeShell:
         Questions(self.name, self.door, self._hosted)
         self.door.on_act("heed", lambda command: self._beat())
         self._beat_s = -10.0
+        self._period_s = TIMINGS[sim.setup.timing].period_s
         self._wanted: dict[str, Any] | None = None
         self._reported_s = -10.0
         self._beats()
@@ -188,9 +189,9 @@ class NodeShell:
             self._entry.act(report, timeout_s=1.0)
 
     def _beats(self) -> None:
-        if self._sim.world.now_s - self._beat_s > BEAT_S * 0.9:
+        if self._sim.world.now_s - self._beat_s > self._period_s * 0.9:
             self._beat()
-        self._sim.world.at(BEAT_S, self._process, self._beats)
+        self._sim.world.at(self._period_s, self._process, self._beats)
 
     def _beat(self) -> None:
         self._beat_s = self._sim.world.now_s
