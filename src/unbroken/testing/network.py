@@ -74,6 +74,8 @@ class Network:
         self._cuts: dict[tuple[str, str], int] = {}
         #: (from, to) to extra seconds.
         self._slow: dict[tuple[str, str], float] = {}
+        #: Addresses that were read before: the process, and which life of it (0: any).
+        self._addresses: dict[str, tuple[Process | None, int]] = {}
         #: How often a message comes a second time, some seconds later.
         self.repeats = 0.0
 
@@ -111,11 +113,14 @@ class Network:
 
     def at(self, address: str) -> Process | None:
         """Who listens at `address`; None: nobody does any more."""
-        name, _, life = address.removeprefix("grpc://").rpartition(":")
-        process = self._world.processes.get(name)
+        known = self._addresses.get(address)
+        if known is None:
+            name, _, life = address.removeprefix("grpc://").rpartition(":")
+            known = self._addresses[address] = self._world.processes.get(name), int(life or 0)
+        process, wanted = known
         if process is None or not process.alive or process.door is None:
             return None
-        return process if life in ("0", str(process.life)) else None
+        return process if wanted in (0, process.life) else None
 
     def refuses(self, address: str) -> bool:
         """Whether a connection to `address` is refused, which is proof of death."""
@@ -131,10 +136,10 @@ class Network:
 
         What nobody says again comes `once` at most.
         """
-        name = address.removeprefix("grpc://").rpartition(":")[0]
-        if self.is_cut(source.name, name):
+        target = self.at(address)
+        if target is None or self.is_cut(source.name, target.name):
             return
-        delay_s = self.delay_s(source.name, name)
+        delay_s = self.delay_s(source.name, target.name)
         self._world.at(delay_s, None, self._arrive, address, do, arguments)
         if self.repeats and not once and self._world.random.random() < self.repeats:
             delay_s += self._world.random.uniform(0.0, 4.0)
