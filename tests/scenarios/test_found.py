@@ -90,3 +90,29 @@ def test_a_gap_fragment_and_the_furthest_copy_of_its_consumer_are_lost_together(
     ]
     result = simulate(life(4, *pieces, faults=faults, sinks=("b",)))
     assert result.violation is None
+
+
+def test_a_sink_is_away_while_node_after_node_of_its_fragment_is_lost():
+    """Found: only the first node knew that the sink is waited for, and its disk was lost.
+
+    Those who rebuilt the fragment had never heard of the sink, and gave up what it had not taken.
+    """
+    faults = [
+        Fault(6.7, "crash", "sink-a", 20.0),
+        Fault(7.7, "lose", "node-1", 0.3),
+        Fault(12.5, "lose", "node-3", 0.3),
+    ]
+    result = simulate(life(3, Piece("a", "window", ("s1",), "upstream"), faults=faults))
+    assert result.violation is None
+
+
+def test_the_only_producer_dies_with_its_consumer():
+    """Upstream twice, on one node: what the first kept for the second may be gone.
+
+    That is beyond what upstream backup promises (docs/upstream.md), and it is said.
+    """
+    pieces = Piece("a", "map", ("s1",), "upstream"), Piece("b", "window", ("a",), "upstream")
+    faults = [Fault(5.0, "crash", "node-1", 8.0), Fault(16.0, "crash", "node-2", 5.0)]
+    result = simulate(life(2, *pieces, faults=faults, sinks=("b",)))
+    assert result.violation is None
+    assert any("'b' cannot be rebuilt: it needs 'a'" in line.text for line in result.story)

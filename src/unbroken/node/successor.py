@@ -4,7 +4,8 @@
     gap        consumers ─ where each of them is ─▶ the hole ─ recorded once ─▶ delivered
 
 * A seed is as good as the producers' logs: each kept what its newest ack asked for, so the highest
-  f that any of them knows is the one that all can still serve (scenario 3).
+  f that any of them knows is the one that all can still serve (scenario 3).  The names of clients
+  come with it: one that is away while the node is lost is waited for, as before.
 * A hole begins after the newest epoch that any consumer has, or two of them would differ for ever
   (scenario 13); its end is the newest epoch that is complete on all inputs.  Consumers that cannot
   ask now, such as standbys, are not waited for: control knows them.
@@ -26,7 +27,7 @@ from unbroken.node.checks import START_S_MAX
 from unbroken.node.replica import Replica
 from unbroken.policies import Upstream
 from unbroken.policies.past import Seed
-from unbroken.streams.flight import Peer
+from unbroken.streams.flight import Peer, checked_name
 from unbroken.streams.serve import Served
 
 #: How long to wait for the consumers to say where they are: they look into the book that often.
@@ -42,20 +43,25 @@ def begin(
 ) -> Seed:
     """Prepares the log of a replica that takes the place of `gone`, and says where it begins."""
     if isinstance(replica.fragment.policy, Upstream):
-        seed = _seed(replica, gone, book)
+        seed, clients = _seed(replica, gone, book)
+        for client in clients:  # Before anything is served that could be trimmed.
+            served.expect(client)
         served.begin(seed.speak)
         return seed
     return _after_hole(replica, served, book, control, plan)
 
 
-def _seed(replica: Replica, gone: str, book: BookReader) -> Seed:
-    """The newest seed that producers were given by the replica that is gone."""
-    seeds = []
+def _seed(replica: Replica, gone: str, book: BookReader) -> tuple[Seed, list[str]]:
+    """The newest seed that producers were given by the replica that is gone, and its clients."""
+    seeds: list[tuple[Seed, list[str]]] = []
     for stream in replica.fragment.inputs:
         for told in book.ask_all(stream, {"do": "seed", "consumer": gone}):
             if told["seed"] is not None:
-                seeds.append(Seed.of(told["seed"]))
-    seed = max(seeds, key=lambda each: each.first, default=Seed(0, 0, None))
+                said = dict(told["seed"])
+                clients = [checked_name(name) for name in said.pop("clients", [])]
+                seeds.append((Seed.of(said), clients))
+    nothing: tuple[Seed, list[str]] = Seed(0, 0, None), []
+    seed, clients = max(seeds, key=lambda each: each[0].first, default=nothing)
     for stream in replica.fragment.inputs:
         first = book.wait_for(stream, START_S_MAX)["first"]
         if first > seed.first:
@@ -64,7 +70,7 @@ def _seed(replica: Replica, gone: str, book: BookReader) -> Seed:
                 f"epoch {seed.first}, which begins at {first}",
                 hint="start the query in a new folder",
             )
-    return seed
+    return seed, clients
 
 
 def _after_hole(

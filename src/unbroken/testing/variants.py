@@ -234,13 +234,13 @@ def _speaks_too_soon() -> list[Change]:
 def _acks_before_commit() -> list[Change]:
     acks = Replica.acks
 
-    def early(self: Replica, owed: int) -> Any:
+    def early(self: Replica, owed: int, clients: Any = ()) -> Any:
         gate = self._gate
         if gate is None:
             return []
         kept, gate.committed = gate.committed, gate.released
         try:
-            return acks(self, owed)
+            return acks(self, owed, clients)
         finally:
             gate.committed = kept
 
