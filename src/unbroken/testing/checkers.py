@@ -89,6 +89,9 @@ class Checkers:
         self._taken: dict[str, set[int]] = {name: set() for name in self._gaps}
         #: The numbers that a sink has: these cannot be given up any more.
         self._shown: dict[str, set[int]] = {name: set() for name in self._gaps}
+        #: Upstream fragments that died together with the only producer of an input: what that one
+        #: kept for them may be gone (docs/upstream.md).
+        self._with_producer: set[str] = set()
         #: Gaps whose lost rows can be counted.
         self._countable: dict[str, set[int]] = {name: set() for name in self._gaps}
 
@@ -314,7 +317,10 @@ class Checkers:
         """Invariant 3: a process says itself that what it was promised is gone."""
         name, _, rest = text.removeprefix("rebuilding ").partition(": ")
         if "cannot be rebuilt: it needs" in rest and not self.excused(name) and not self._cut_off:
-            self.break_(3, rest)
+            if name in self._with_producer:
+                self.beyond[name] = rest
+            else:
+                self.break_(3, rest)
 
     def gone(self, consumer: str, error: UnbrokenError) -> None:
         """Invariant 3: a replica asked for what nobody has any more."""
@@ -342,6 +348,19 @@ class Checkers:
             self.break_(8, f"control counts {fragment}@{node} as live, but it has no checkpoint")
 
     # Losses.
+
+    def died(self, who: str) -> None:
+        """A process is dead: which upstream fragments lost their only producer with it?"""
+        up = {name for name, process in self._sim.world.processes.items() if process.alive}
+        for piece in self._sim.life.pieces:
+            if piece.protection == "upstream" and not up & self._nodes(piece.name):
+                made = set(piece.inputs) - set(self._sim.life.sources)
+                if any(not up & self._nodes(stream) for stream in made):
+                    self._with_producer.add(piece.name)
+
+    def _nodes(self, fragment: str) -> set[str]:
+        placed = self.placement.get(fragment, {})
+        return {node for node, standing in placed.items() if standing is Standing.LIVE}
 
     def lost(self, who: str) -> None:
         """The disk of `who` lost something: which fragments can nobody save any more?"""

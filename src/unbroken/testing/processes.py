@@ -58,8 +58,10 @@ class Sources:
         return bool(self.log.bytes >= self._sim.setup.log_bytes_max)
 
     def seal_until(self, number: int) -> int:
-        """Seals every epoch below `number`; of those that were missed only the first has rows."""
-        number = min(number, self._sim.life.epochs)
+        """Seals every epoch below `number`; of those that were missed only the first has rows.
+
+        When the life is over time goes on, without rows: a hole may end only then.
+        """
         late = number - self.log.next > 3
         sealed = 0
         while self.log.next < number:

@@ -69,7 +69,7 @@ class Sim:
         self.shells: dict[str, Any] = {}
         #: What must not be forgotten, because its identity is remembered.
         self.keep: list[Any] = []
-        self.limit_epochs = life.epochs + 700
+        self.limit_epochs = life.epochs + 900
         self.failures = 0
         #: Processes that will die in the middle of something.
         self._fuses: dict[str, Fault] = {}
@@ -122,6 +122,8 @@ class Sim:
     def rows(self, stream: str, number: int) -> Rows:
         """What comes to a source in one epoch."""
         chance = Random(f"{self.life.seed}-{stream}-{number}")
+        if number >= self.life.epochs:
+            return ()
         now_ms = int((number + 1) * EPOCH_S * 1000)
         count = chance.choice((0, 0, 1, 2, 3))
         return tuple(
@@ -174,6 +176,7 @@ class Sim:
 
     def _died(self, process: Process) -> None:
         """Control tries doors many times a second."""
+        self.watch.died(process.name)
         fault = self._fuses.pop(process.name, None)
         if fault is not None:
             self._after(fault, self._restart, process.name)
