@@ -11,7 +11,7 @@ from unbroken.testing import Fault, Life, Piece, simulate
 
 
 def life(nodes: int, *pieces: Piece, faults: list[Fault], sinks: tuple[str, ...] = ("a",)) -> Life:
-    return Life(7, nodes, ("s1",), pieces, 100, tuple(faults), sinks)
+    return Life(7, nodes, ("s1",), pieces, 200, tuple(faults), sinks)
 
 
 def test_both_copies_of_a_held_fragment_are_restarted():
