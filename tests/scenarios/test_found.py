@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from unbroken.testing import Fault, Life, Piece, simulate
+from unbroken.testing import Fault, Life, Piece, Sim, simulate
 
 
 def life(nodes: int, *pieces: Piece, faults: list[Fault], sinks: tuple[str, ...] = ("a",)) -> Life:
@@ -90,3 +90,20 @@ def test_a_gap_fragment_and_the_furthest_copy_of_its_consumer_are_lost_together(
     ]
     result = simulate(life(4, *pieces, faults=faults, sinks=("b",)))
     assert result.violation is None
+
+
+@pytest.mark.xfail(
+    reason="a rebuilt fragment does not know the clients of the one before", strict=True
+)
+def test_a_sink_is_away_while_its_fragment_is_rebuilt_twice():
+    """It is a declared consumer, and finds that what it has not taken is gone."""
+    faults = [
+        Fault(4.0, "crash", "sink-a", 14.0),
+        Fault(4.5, "lose", "node-1", 20.0),
+        Fault(9.0, "lose", "node-2", 20.0),
+    ]
+    sim = Sim(life(3, Piece("a", "window", ("s1",), "upstream"), faults=faults))
+    assert sim.run().violation is None
+    (sink,) = sim.sinks()
+    assert sink.error is None
+    assert sink.next == 200

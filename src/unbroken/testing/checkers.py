@@ -364,11 +364,13 @@ class Checkers:
         """Whether a stream may stop: it, or one before it, is beyond what its policy survives.
 
         A sink that was away while the only node of a gap fragment was lost may be behind the
-        hole; it says so.
+        hole; it says so.  One that was away while an upstream fragment was rebuilt is forgotten by
+        it, which should not be: docs/simulator.md.
         """
-        if sink is not None and stream in self._gaps and isinstance(sink.error, EpochGone):
-            return True
         piece = next((p for p in self._sim.life.pieces if p.name == stream), None)
+        rebuilt = piece is not None and piece.protection in ("gap", "upstream")
+        if rebuilt and sink is not None and isinstance(sink.error, EpochGone):
+            return True
         if piece is None:
             return False
         return stream in self.beyond or any(self.excused(name) for name in piece.inputs)
