@@ -100,7 +100,7 @@ def test_a_sink_is_away_while_its_fragment_is_rebuilt_twice():
     faults = [
         Fault(4.0, "crash", "sink-a", 14.0),
         Fault(4.5, "lose", "node-1", 20.0),
-        Fault(9.0, "lose", "node-2", 20.0),
+        Fault(9.0, "lose", "node-3", 20.0),
     ]
     sim = Sim(life(3, Piece("a", "window", ("s1",), "upstream"), faults=faults))
     assert sim.run().violation is None

@@ -365,8 +365,9 @@ VARIANTS: dict[str, Variant] = {
         Variant("a gate that looks at one input", _first_input_only),
         Variant("a restart that is no fork", _no_fork),
         Variant("watermarks lost with a restart", _no_marks, policies=_ONE, seeds=40),
-        Variant("output shown before it is confirmed", _shown_at_once,
-                policies=("passive",), seeds=40),
+        Variant("output shown before it is confirmed", _shown_at_once, life=_life(
+            "draw", "passive", Fault(3.5, "cut", "node-1", 30.0, "node-2"),
+            Fault(5.0, "crash", "node-1", 3.0))),
         Variant("released before the wanted number is live", _released_at_once, ("crash", "disk")),
         Variant("a former writer is ready at once", _ready_at_once, life=_life(
             "window", "passive", Fault(3.0, "cut", "node-1", 3.0, "node-2"),
