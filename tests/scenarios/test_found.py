@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from unbroken.testing import Fault, Life, Piece, simulate
+from unbroken.testing import Fault, Life, Piece, Sim, simulate
 
 
 def life(nodes: int, *pieces: Piece, faults: list[Fault], sinks: tuple[str, ...] = ("a",)) -> Life:
-    return Life(7, nodes, ("s1",), pieces, 100, tuple(faults), sinks)
+    return Life(7, nodes, ("s1",), pieces, 200, tuple(faults), sinks)
 
 
 def test_both_copies_of_a_held_fragment_are_restarted():
@@ -92,18 +92,21 @@ def test_a_gap_fragment_and_the_furthest_copy_of_its_consumer_are_lost_together(
     assert result.violation is None
 
 
-def test_a_sink_is_away_while_node_after_node_of_its_fragment_is_lost():
+def test_a_sink_is_away_while_its_fragment_is_rebuilt_twice():
     """Found: only the first node knew that the sink is waited for, and its disk was lost.
 
-    Those who rebuilt the fragment had never heard of the sink, and gave up what it had not taken.
+    Those who rebuilt the fragment had never heard of it, and gave up what it had not taken.
     """
     faults = [
-        Fault(6.7, "crash", "sink-a", 20.0),
-        Fault(7.7, "lose", "node-1", 0.3),
-        Fault(12.5, "lose", "node-3", 0.3),
+        Fault(4.0, "crash", "sink-a", 14.0),
+        Fault(4.5, "lose", "node-1", 20.0),
+        Fault(9.0, "lose", "node-3", 20.0),
     ]
-    result = simulate(life(3, Piece("a", "window", ("s1",), "upstream"), faults=faults))
-    assert result.violation is None
+    sim = Sim(life(3, Piece("a", "window", ("s1",), "upstream"), faults=faults))
+    assert sim.run().violation is None
+    (sink,) = sim.sinks()
+    assert sink.error is None
+    assert sink.next >= 200
 
 
 def test_the_only_producer_dies_with_its_consumer():
@@ -116,3 +119,10 @@ def test_the_only_producer_dies_with_its_consumer():
     result = simulate(life(2, *pieces, faults=faults, sinks=("b",)))
     assert result.violation is None
     assert any("'b' cannot be rebuilt: it needs 'a'" in line.text for line in result.story)
+
+
+def test_whoever_rebuilds_a_fragment_does_not_reach_its_producer():
+    """Found: without an answer it took it that there is no seed, and said that all is lost."""
+    faults = [Fault(5.0, "pause", "node-1", 14.0), Fault(7.6, "cut", "node-2", 4.8, "keeper")]
+    result = simulate(life(2, Piece("a", "window", ("s1",), "upstream"), faults=faults))
+    assert result.violation is None

@@ -64,5 +64,5 @@ def test_a_life_without_faults_is_quiet():
         result = simulate(random_life(seed, faults=[], epochs=60))
         assert result.violation is None
         # Now and then everything is started again in the end; before that nothing is to be said.
-        said = [line.text for line in result.story if line.at_s < 11.9 and line.who == "control"]
+        said = [line.text for line in result.story if line.at_s < 5.9 and line.who == "control"]
         assert said == []

@@ -55,7 +55,13 @@ def _seed(replica: Replica, gone: str, book: BookReader) -> tuple[Seed, list[str
     """The newest seed that producers were given by the replica that is gone, and its clients."""
     seeds: list[tuple[Seed, list[str]]] = []
     for stream in replica.fragment.inputs:
-        for told in book.ask_all(stream, {"do": "seed", "consumer": gone}):
+        answers = book.ask_all(stream, {"do": "seed", "consumer": gone})
+        if not answers:
+            # Not the same as having none: what it was given may be all that is left.
+            raise Unreachable(
+                f"nobody who serves {stream!r} answers", hint="asked again until somebody does"
+            )
+        for told in answers:
             if told["seed"] is not None:
                 said = dict(told["seed"])
                 clients = [checked_name(name) for name in said.pop("clients", [])]

@@ -84,9 +84,11 @@ class Checkers:
         self.beyond: dict[str, str] = {}
         self.refusals = 0
         self._cut_off = False
-        #: Streams whose epochs may be given up while nobody has them; the numbers somebody has.
+        #: Streams whose epochs may be given up while no sink has them.
         self._gaps = {piece.name for piece in sim.life.pieces if piece.protection == "gap"}
-        self._taken: dict[str, set[int]] = {name: set() for name in self._gaps}
+        #: What each epoch of such a graph was made of, by stream, number and digest.
+        self._made_of: dict[tuple[str, int, str], list[Any]] = {}
+        self._sealing: list[Any] | None = None
         #: The numbers that a sink has: these cannot be given up any more.
         self._shown: dict[str, set[int]] = {name: set() for name in self._gaps}
         #: Upstream fragments that died together with the only producer of an input: what that one
@@ -121,14 +123,16 @@ class Checkers:
         stream = epoch.header.stream
         if stream.endswith(STAGED) or folder.name == "out":
             return
+        if self._sealing is not None:
+            self._made_of[stream, epoch.number, epoch.digest] = self._sealing
+            self._sealing = None
         made = self.contents.setdefault(stream, {})
         known = made.setdefault(epoch.number, epoch)
-        if stream in self._gaps and epoch.number not in self._taken[stream]:
-            made[epoch.number] = known = epoch  # What nobody has may be given up.
+        if stream in self._gaps and epoch.number not in self._shown[stream]:
+            made[epoch.number] = known = epoch  # What no sink has may be given up.
         if epoch.kind == GAP and self._all_there(stream, epoch.number):
             self._countable[stream].add(epoch.number)
-        soft = stream in self._gaps and epoch.number not in self._shown[stream]
-        if known is not epoch and known.header.digest != epoch.header.digest and not soft:
+        if known is not epoch and known.header.digest != epoch.header.digest:
             self.break_(
                 1, f"epoch {epoch.number} of {stream} is {_text(epoch)} in {folder}, and was "
                 f"{_text(known)}",
@@ -232,21 +236,17 @@ class Checkers:
         Those who read a gap fragment are gap fragments themselves, and begin anew after a
         failure: what only they had may be given up with them.
         """
-        for epoch in inputs:
-            self._fix(epoch)
+        if self._gaps:
+            made_of = [tuple(epoch.table) for epoch in inputs]
+            self._sealing = made_of
 
     def wrote(self, sink: Any, epoch: Epoch) -> None:
         """Invariants 1 and 2: what a sink has; its log refuses holes by itself."""
-        self._fix(epoch)
-        if epoch.header.stream in self._gaps:
-            self._shown[epoch.header.stream].add(epoch.number)
-        self._same(epoch, f"{sink.name} has")
-
-    def _fix(self, epoch: Epoch) -> None:
         stream = epoch.header.stream
-        if stream in self._gaps and epoch.number not in self._taken[stream]:
-            self._taken[stream].add(epoch.number)
+        if stream in self._gaps and epoch.number not in self._shown[stream]:
+            self._shown[stream].add(epoch.number)
             self.contents[stream][epoch.number] = epoch
+        self._same(epoch, f"{sink.name} has")
 
     def _same(self, epoch: Epoch, who: str) -> None:
         stream = epoch.header.stream
@@ -316,11 +316,12 @@ class Checkers:
     def heard(self, text: str) -> None:
         """Invariant 3: a process says itself that what it was promised is gone."""
         name, _, rest = text.removeprefix("rebuilding ").partition(": ")
-        if "cannot be rebuilt: it needs" in rest and not self.excused(name) and not self._cut_off:
-            if name in self._with_producer:
-                self.beyond[name] = rest
-            else:
-                self.break_(3, rest)
+        if "cannot be rebuilt: it needs" not in rest or self.excused(name):
+            return
+        if name in self._with_producer:
+            self.beyond[name] = rest
+        elif not self._cut_off:
+            self.break_(3, rest)
 
     def gone(self, consumer: str, error: UnbrokenError) -> None:
         """Invariant 3: a replica asked for what nobody has any more."""
@@ -385,9 +386,9 @@ class Checkers:
         A sink that was away while the only node of a gap fragment was lost may be behind the
         hole; it says so.
         """
+        piece = next((p for p in self._sim.life.pieces if p.name == stream), None)
         if sink is not None and stream in self._gaps and isinstance(sink.error, EpochGone):
             return True
-        piece = next((p for p in self._sim.life.pieces if p.name == stream), None)
         if piece is None:
             return False
         return stream in self.beyond or any(self.excused(name) for name in piece.inputs)
@@ -402,6 +403,8 @@ class Checkers:
             self._holes(sink.stream)
 
     def _output(self, piece: Any) -> None:
+        if piece.name in self._gaps and piece.name not in self._sim.life.sinks:
+            return  # Nobody has it but gap fragments, which may begin anew behind it.
         operator = self._sim.plans[piece.name].operator
         made = self.contents.get(piece.name, {})
         state: dict[Any, Any] = {}
@@ -414,6 +417,8 @@ class Checkers:
                 self.break_(9, f"{piece.name} has epoch {number}, and its inputs do not")
                 return
             rows = [tuple(epoch.table) for epoch in inputs if epoch is not None]
+            if there is not None and there.kind != GAP:
+                rows = self._made_of.get((piece.name, number, there.digest), rows)
             if there is not None and there.kind == GAP:
                 if piece.protection != "gap":
                     self.break_(9, f"{piece.name} has a gap at {number}, it is {piece.protection}")

@@ -20,7 +20,7 @@ from unbroken.policies import Active, Gap, Passive, Policy, Restart, Upstream
 from unbroken.policies.guarantee import Recovery, guarantee
 from unbroken.testing.operators import OPERATORS
 
-EPOCH_S = 0.2
+EPOCH_S = 0.1
 #: When faults begin: by then everything has been started.
 CALM_S = 2.5
 FAULTS = ("crash", "pause", "cut", "slow", "disk", "clock")
