@@ -24,9 +24,11 @@ from typing import Any, NamedTuple
 
 from unbroken.checkpoints.fork import Start
 from unbroken.checkpoints.take import Shipped
-from unbroken.errors import CheckpointLost
+from unbroken.errors import CheckpointLost, UnbrokenError
+from unbroken.policies.sessions import Reading
 from unbroken.streams.copy_log import copy_log
 from unbroken.testing.disk import Disk, Path
+from unbroken.testing.operators import oldest_session_ms
 from unbroken.testing.tasks import block
 from unbroken.testing.world import World
 
@@ -192,6 +194,22 @@ class Fork:
     def boot_id(self) -> str:
         """Not asked for here."""
         return "simulated"
+
+
+def reader(plan: Any, running: Checkpoint, scratch: Path) -> Callable[[int], Reading | None]:
+    """Reads the oldest session of a state, in some time, or fails; as `node.oldest.reader`."""
+    world: World = scratch.disk.world
+
+    def read(after: int) -> Reading | None:
+        commit = running.last(with_watermarks=False)
+        if commit is None or commit.epoch <= after:
+            return None
+        block(world, world.random.choice((0.01, 0.1, 0.6)))
+        if world.random.random() < 0.1:
+            raise UnbrokenError("the state cannot be read")
+        return Reading(commit.epoch, oldest_session_ms(commit.state))
+
+    return read
 
 
 class Giver:

@@ -141,7 +141,7 @@ def _piece(
 ) -> Piece:  # fmt: skip
     streams = [*sources, *(piece.name for piece in before)]
     while True:
-        operator = OPERATORS[chance.choice(("map", "window", "window", "count", "join", "draw"))]
+        operator = OPERATORS[chance.choice(("map", "window", "session", "count", "join", "draw"))]
         wide = [n for n in operator.inputs if n <= len(streams)]
         if not wide:
             continue

@@ -2,6 +2,7 @@
 
     map      repeatable     rows changed and filtered, from one input or several
     window   convergent     sums by key and window of event time, when the watermark has passed
+    session  convergent     sums by key and session: rows that are close belong together
     join     convergent     pairs of two inputs with one key, close in event time; two watermarks
     count    deterministic  how often each key was seen, for ever
     draw     arbitrary      a random number per epoch, chained to the one before
@@ -23,10 +24,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from unbroken.policies.past import Marks
-from unbroken.policies.traits import OperatorClass, Traits
+from unbroken.policies.traits import Endless, OperatorClass, Traits
+from unbroken.policies.traits import Operator as Named
 from unbroken.testing.epochs import Rows
 
-DELAY_MS, WINDOW_MS, CLOSE_MS = 300, 500, 400
+DELAY_MS, WINDOW_MS, CLOSE_MS, QUIET_MS = 300, 500, 400, 300
 State = dict[Any, Any]
 
 
@@ -56,6 +58,7 @@ class Operator:
     watermarks: int = 0
 
 
+_SESSIONS = Endless(Named("sessions"), "", "", bounded=True, readable=True)
 _BOUNDED = {"stateful": True, "delay_s": DELAY_MS / 1000}
 OPERATORS = {
     each.name: each
@@ -64,6 +67,12 @@ OPERATORS = {
         Operator(
             "window",
             Traits(OperatorClass.CONVERGENT, history_s=WINDOW_MS / 1000, **_BOUNDED),  # type: ignore[arg-type]
+            inputs=(1,),
+            watermarks=1,
+        ),
+        Operator(
+            "session",
+            Traits(OperatorClass.CONVERGENT, history_s=None, endless=(_SESSIONS,), **_BOUNDED),  # type: ignore[arg-type]
             inputs=(1,),
             watermarks=1,
         ),
@@ -119,6 +128,35 @@ def _window(state: State, inputs: Sequence[Rows], batch: Batch, draw: Any) -> tu
     return after, tuple((end, key, after.pop((end, key)) % 10007) for end, key in over)
 
 
+def _session(state: State, inputs: Sequence[Rows], batch: Batch, draw: Any) -> tuple[State, Rows]:
+    """The state has the sessions of each key: start, end, sum."""
+    after, out = {}, []
+    new = [row for row in inputs[0] if row[0] + QUIET_MS > batch.late_ms]
+    for key in sorted({*state, *(row[1] for row in new)}):
+        sessions = [*state.get(key, ()), *((t, t + QUIET_MS, v) for t, k, v in new if k == key)]
+        merged: list[tuple[int, int, int]] = []
+        for start, end, value in sorted(sessions):
+            if merged and start <= merged[-1][1]:
+                before = merged.pop()
+                start, end, value = before[0], max(end, before[1]), before[2] + value
+            merged.append((start, end, value))
+        out += [
+            (end, key, (start + v) % 10007) for start, end, v in merged if end <= batch.evict_ms
+        ]
+        if kept := tuple(each for each in merged if each[1] > batch.evict_ms):
+            after[key] = kept
+    return after, tuple(out)
+
+
+def oldest_session_ms(state: State) -> int | None:
+    """When the oldest session starts that is open; as `engine.oldest.oldest_session_ms`.
+
+    >>> oldest_session_ms({1: ((500, 800, 3),), 2: ((400, 900, 1),)})
+    400
+    """
+    return min((each[0] for sessions in state.values() for each in sessions), default=None)
+
+
 def _join(state: State, inputs: Sequence[Rows], batch: Batch, draw: Any) -> tuple[State, Rows]:
     sides: list[list[Any]] = [list(state.get(0, ())), list(state.get(1, ()))]
     out = []
@@ -153,5 +191,6 @@ def _draw(state: State, inputs: Sequence[Rows], batch: Batch, draw: Any) -> tupl
 
 
 _STEPS: dict[str, Callable[..., tuple[State, Rows]]] = {
-    "map": _map, "window": _window, "join": _join, "count": _count, "draw": _draw,
+    "map": _map, "window": _window, "session": _session, "join": _join, "count": _count,
+    "draw": _draw,
 }  # fmt: skip

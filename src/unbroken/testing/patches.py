@@ -26,6 +26,7 @@ from unbroken.node import (
     hosted,
     keeper,
     loop,
+    oldest,
     preparation,
     questions,
     replica,
@@ -137,11 +138,13 @@ def changes(sim: Any) -> list[tuple[ModuleType, str, Any]]:
             "take": checkpoints.take_more, "take_replica": checkpoints.take_replica,
             "Rehearsals": _Rehearsals,
         },
+        # A life is short: its state is read more often.
+        oldest: {"threading": threading, "time": time, "print": say, "PAUSE_S_MIN": 0.7},
         health: {"threading": threading, "time": time},
         replica: {
             "time": time, "fork": checkpoints.Fork(), "Run": run,
             "Epoch": epochs.Epoch, "Inputs": inputs, "EpochLog": epochs.Log,
-            "drop_torn_tail": epochs.drop_torn_tail,
+            "drop_torn_tail": epochs.drop_torn_tail, "reader": checkpoints.reader,
         },
         standby: {
             "threading": threading, "time": time, "fork": checkpoints.Fork(), "Peer": peer,

@@ -349,7 +349,7 @@ VARIANTS: dict[str, Variant] = {
         Variant("the output log left out of shipments", _no_output_log, policies=("passive",)),
         Variant("the output log left out of repairs", _no_output_log, policies=("active",)),
         Variant("p instead of f in what a stream owes", _owes_from_processed,
-                policies=("upstream",), seeds=40),
+                policies=("upstream",), seeds=40, first=90),
         Variant("live instead of expected in trimming", _live_not_expected,
                 policies=("upstream",), seeds=40),
         Variant("two writers", _two_writers, ("crash", "pause"), ("passive",)),
