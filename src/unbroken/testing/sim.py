@@ -69,7 +69,6 @@ class Sim:
         self.shells: dict[str, Any] = {}
         #: What must not be forgotten, because its identity is remembered.
         self.keep: list[Any] = []
-        self.limit_epochs = life.epochs + 700
         self.failures = 0
         #: Processes that will die in the middle of something.
         self._fuses: dict[str, Fault] = {}
