@@ -69,7 +69,6 @@ class Sim:
         self.shells: dict[str, Any] = {}
         #: What must not be forgotten, because its identity is remembered.
         self.keep: list[Any] = []
-        self.limit_epochs = life.epochs + 700
         self.failures = 0
         #: Processes that will die in the middle of something.
         self._fuses: dict[str, Fault] = {}
@@ -305,7 +304,10 @@ class Sim:
             # A replica that failed for good is started again by people; now and then everything is.
             shell = self.shells.get(process.name)
             if process.alive and isinstance(shell, NodeShell):
+                # One that could not be started because its disk was full is not tried again
+                # by its node, which should not be: docs/simulator.md.
                 failed = any(replica.failed for replica in shell.hosted.replicas.values())
+                failed = failed or bool(shell.hosted.lost)
                 if failed or everything:
                     self.kill(process.name)
             if not process.alive:
