@@ -54,8 +54,9 @@ class Variant:
     #: Under these it matters.
     faults: tuple[str, ...] = ("crash",)
     policies: tuple[str, ...] = ("active", "passive", "upstream", "gap", "restart")
-    #: Caught within so many seeds, from 0 on.
+    #: Caught within so many seeds, from `first` on.
     seeds: int = 20
+    first: int = 0
     #: One life that was made for it, where chance would take too long.
     life: Life | None = None
 
@@ -68,7 +69,7 @@ class Variant:
         if self.life is not None:
             yield self.life
             return
-        for seed in range(self.seeds):
+        for seed in range(self.first, self.first + self.seeds):
             yield random_life(seed, faults=self.faults, policies=self.policies)
 
 
