@@ -95,6 +95,10 @@ def test_data_flows_downward():
         "engine/": ("unbroken.node", "unbroken.client"),
         "": ("unbroken.cli",),
     }  # fmt: skip
+    # The test kit is for tests: only its command uses it.
+    assert {m for m in importers("unbroken.testing") if not m.startswith("testing/")} == {
+        "cli/sim.py"
+    }
     for folder, forbidden in above.items():
         wrong = importers(*forbidden)
         assert {m for m in wrong if m.startswith(folder) and not m.startswith("cli/")} == set()

@@ -75,3 +75,12 @@ def test_no_consumer_has_an_epoch_of_the_hole(asked: list[tuple[str, int]], expe
     assert (first is None) == bool(expected - last.keys())
     if first is not None:
         assert first == max(last.values(), default=0)
+
+
+def test_those_who_cannot_ask_are_not_waited_for():
+    """A standby takes what its writer made: it never asks, and is never further."""
+    positions = Positions(["totals@node-1", "totals@node-2"])
+    positions.asked("totals@node-1", 51)
+    assert positions.first() is None
+    assert positions.first(besides=["totals@node-2"]) == 51
+    assert positions.first(besides=["totals@node-1"]) is None

@@ -96,8 +96,16 @@ class Releases:
         return (fragment, node) in self._work
 
     def may_discard(self, fragment: str) -> bool:
-        """Whether the wanted number is live: nobody else is needed."""
-        return len(self._replicas.serving(fragment)) >= self._wanted.get(fragment, 0)
+        """Whether the wanted number is live: nobody else is needed.
+
+        Never of a fragment that nobody repairs: its one copy is all there is.
+
+        >>> nobody = Replicas({"alerts": ["clicks"]}, {}, [])
+        >>> Releases({}, nobody, Writers({}, nobody)).may_discard("alerts")
+        False
+        """
+        wanted = self._wanted.get(fragment)
+        return wanted is not None and len(self._replicas.serving(fragment)) >= wanted
 
     def decide(self) -> list[Intention]:
         """What is to be recorded now: the ends of releases, and new ones."""

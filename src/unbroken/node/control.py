@@ -109,6 +109,7 @@ class Control:
         self.door = Door(host, int(port), ready=False)
         self.door.on_act("beat", self._beat)
         self.door.on_act("hole", self._hole)
+        self.door.on_act("not_asking", self._not_asking)
         self.door.ready = True
 
     def _having(self, *kinds: type[Policy]) -> list[str]:
@@ -133,6 +134,10 @@ class Control:
             for name in command["lost"]:
                 self._repairs.lost(checked_name(name), node)
             self._held(command["full"])
+            # Now, not with the next tick: a backup that is back while its writer is not would be
+            # told to hold what nobody writes, and throw away what it has for that.
+            for urgent in self._take_over() - {node}:
+                self._speakers.submit(self._ask_for_beat, urgent)
             doors = {name: member.address for name, member in self._members.items()}
             return self._orders.of(node, doors)
 
@@ -185,6 +190,34 @@ class Control:
             self._repairs.overtaken(stream, gone)
         print(recorded.sentence, flush=True)
         return {"first": recorded.first, "last": recorded.last}
+
+    def _not_asking(self, command: Command) -> list[str]:
+        """The consumers of a stream that cannot say how far they are while nobody serves it.
+
+        A standby holds what its writer makes, and is never further; one that is gone is waited
+        for, because it may have written.  Whoever has to be rebuilt can begin only when its
+        inputs are served: two gap fragments in a row would wait for one another.
+        """
+        stream = checked_name(command["stream"])
+        with self._lock:
+            holding = {
+                name: [
+                    node
+                    for node in self._replicas.having(name, Standing.LIVE, Standing.COMING)
+                    if node != self._writers.of(name)
+                ]
+                for name in self._having(Passive)
+            }
+            rebuilt = {
+                name: self._replicas.having(name, Standing.GONE, Standing.COMING)
+                for name in self._having(Upstream, Gap)
+            }
+            return [
+                setup.replica_name(name, node)
+                for name, nodes in (holding | rebuilt).items()
+                if stream in self._replicas.inputs[name]
+                for node in nodes
+            ]
 
     # Look, decide, record, act.
 
@@ -241,6 +274,17 @@ class Control:
 
     def _decide(self, now_s: float) -> set[str]:
         """Decides and records; whose orders have changed."""
+        urgent = self._take_over()
+        for intention in self._repairs.decide(now_s):
+            recorded = self._store.record(intention)
+            self._repairs.recorded(recorded)
+            print(recorded.sentence, flush=True)
+            if recorded.step in (Step.SHIP, Step.CATCH_UP):
+                urgent.add(recorded.node)
+        return urgent
+
+    def _take_over(self) -> set[str]:
+        """Decides and records who writes from now on; whose orders have changed."""
         urgent = set()
         epochs = {
             (name, node): epoch
@@ -252,12 +296,6 @@ class Control:
             self._writers.recorded(takeover.under(term))
             print(takeover.under(term).sentence, flush=True)
             urgent.add(takeover.node)
-        for intention in self._repairs.decide(now_s):
-            recorded = self._store.record(intention)
-            self._repairs.recorded(recorded)
-            print(recorded.sentence, flush=True)
-            if recorded.step in (Step.SHIP, Step.CATCH_UP):
-                urgent.add(recorded.node)
         return urgent
 
     def _ask_for_beat(self, node: str) -> None:

@@ -334,7 +334,7 @@ class Hosted:
         for name, replica in list(self.replicas.items()):
             served = self.streams.streams.get(name)
             if served is not None:
-                told += replica.acks(owed=served.owed)
+                told += replica.acks(served.owed, served.clients)
         for standby in list(self.standbys.values()):
             told += standby.acks()
         return told

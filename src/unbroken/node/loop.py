@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -25,7 +26,7 @@ from unbroken.engine import plan as plans
 from unbroken.engine.session import jvm_has_ended, leave_with_jvm, session
 from unbroken.engine.source import EpochSource
 from unbroken.engine.warm import warm_up
-from unbroken.errors import UnbrokenError, Unreachable
+from unbroken.errors import DiskError, UnbrokenError, Unreachable
 from unbroken.node import setup
 from unbroken.node.book import BookReader
 from unbroken.node.checks import START_S_MAX
@@ -122,10 +123,20 @@ class Node:
             asked_s, wanted = time.monotonic(), None
             with contextlib.suppress(UnbrokenError):  # Away: we go on with what we have.
                 wanted = self._beat()
-            if wanted is not None and self._state == setup.RUNNING:
-                self._do(wanted)
-                self._hosted.agree(wanted, asked_s)
+            if wanted is not None:
+                self._obey(wanted, asked_s)
             self._heed.wait(TIMINGS[self._setup.timing].period_s)
+
+    def _obey(self, wanted: dict[str, Any], asked_s: float) -> None:
+        """Control's answer to a beat of `asked_s`."""
+        if self._state != setup.RUNNING:
+            return
+        try:
+            self._do(wanted)
+            self._hosted.agree(wanted, asked_s)
+        except UnbrokenError as error:
+            # A full disk, say: whoever stops beating for that would be taken for dead.
+            print(error, file=sys.stderr, flush=True)
 
     def _do(self, wanted: dict[str, Any]) -> None:
         """Makes true what control wants, as far as it is not."""
@@ -158,15 +169,23 @@ class Node:
         self.start()
         reported_s = 0.0
         while True:
-            for stream, ack in self._hosted.acks():
-                self._book.tell(stream, ack)
-            for served in list(self._hosted.streams.streams.values()):
-                served.trim()
+            self._tell_and_trim()
             if time.monotonic() - reported_s > REPORT_S:
                 self._hosted.pick_up()
                 self._report()
                 reported_s = time.monotonic()
             time.sleep(LOOP_S)
+
+    def _tell_and_trim(self) -> None:
+        """Acks leave, and what nobody may ask for any more goes."""
+        for stream, ack in self._hosted.acks():
+            self._book.tell(stream, ack)
+        for served in list(self._hosted.streams.streams.values()):
+            try:
+                served.trim()
+            except DiskError as error:
+                # Nothing was trimmed that is not noted; it is tried again until there is room.
+                print(error, file=sys.stderr, flush=True)
 
     def _report(self) -> None:
         report = {

@@ -14,7 +14,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,8 @@ from unbroken.streams.log import EpochLog, drop_torn_tail
 from unbroken.streams.needs import ack
 from unbroken.streams.source_log import LOG_BYTES_MAX
 
+#: Clients of its output that an ack names, for the sake of a successor.
+CLIENTS_MAX = 16
 #: Makes the plan for a term.
 PlanFor = Callable[[int], Plan]
 
@@ -280,10 +282,11 @@ class Replica(Health):
         (self.staged or self.log).append(epoch)
         self.rows_out += epoch.rows
 
-    def acks(self, owed: int) -> list[tuple[str, dict[str, Any]]]:
+    def acks(self, owed: int, clients: Sequence[str] = ()) -> list[tuple[str, dict[str, Any]]]:
         """What to tell the producers, if there is news: (stream, ack).
 
-        `owed` is the first epoch of the output that a consumer may still ask for.
+        `owed` is the first epoch of the output that a consumer may still ask for.  A successor has
+        to wait for the same `clients`, and hears of them from nobody else while they are away.
         """
         if self._gate is None:
             return []
@@ -295,8 +298,11 @@ class Replica(Health):
         what = ack(self.name, self.term, self._acked)
         if self._past is not None:
             seed = self._past.seed(speak)
-            # Not known: what was said before stays in force.
-            what |= {"need": seed.first, "seed": seed.to_dict()} if seed else {"need": 0}
+            if seed is None:  # Not known: what was said before stays in force.
+                what |= {"need": 0}
+            else:
+                told = {**seed.to_dict(), "clients": list(clients[:CLIENTS_MAX])}
+                what |= {"need": seed.first, "seed": told}
         return [(name, what) for name in self.fragment.inputs]
 
     def _read_news(self, speak: int) -> bool:

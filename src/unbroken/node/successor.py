@@ -4,25 +4,30 @@
     gap        consumers ─ where each of them is ─▶ the hole ─ recorded once ─▶ delivered
 
 * A seed is as good as the producers' logs: each kept what its newest ack asked for, so the highest
-  f that any of them knows is the one that all can still serve (scenario 3).
+  f that any of them knows is the one that all can still serve (scenario 3).  The names of clients
+  come with it: one that is away while the node is lost is waited for, as before.
 * A hole begins after the newest epoch that any consumer has, or two of them would differ for ever
-  (scenario 13); its end is the newest epoch that is complete on all inputs.
+  (scenario 13); its end is the newest epoch that is complete on all inputs.  Consumers that cannot
+  ask now, such as standbys, are not waited for: control knows them.
+* If no consumer is there to ask, it begins where the inputs do: what lies before was processed by
+  the one that is gone, and consumers may have all of it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
 from unbroken.engine.plan import Plan
 from unbroken.epochs import Epoch, Header
-from unbroken.errors import CheckpointLost, Unreachable
+from unbroken.errors import CheckpointLost, EpochGone, Unreachable
 from unbroken.node.book import FRESH_S, BookReader
 from unbroken.node.checks import START_S_MAX
 from unbroken.node.replica import Replica
 from unbroken.policies import Upstream
 from unbroken.policies.past import Seed
-from unbroken.streams.flight import Peer
+from unbroken.streams.flight import Peer, checked_name
 from unbroken.streams.serve import Served
 
 #: How long to wait for the consumers to say where they are: they look into the book that often.
@@ -38,20 +43,31 @@ def begin(
 ) -> Seed:
     """Prepares the log of a replica that takes the place of `gone`, and says where it begins."""
     if isinstance(replica.fragment.policy, Upstream):
-        seed = _seed(replica, gone, book)
+        seed, clients = _seed(replica, gone, book)
+        for client in clients:  # Before anything is served that could be trimmed.
+            served.expect(client)
         served.begin(seed.speak)
         return seed
     return _after_hole(replica, served, book, control, plan)
 
 
-def _seed(replica: Replica, gone: str, book: BookReader) -> Seed:
-    """The newest seed that producers were given by the replica that is gone."""
-    seeds = []
+def _seed(replica: Replica, gone: str, book: BookReader) -> tuple[Seed, list[str]]:
+    """The newest seed that producers were given by the replica that is gone, and its clients."""
+    seeds: list[tuple[Seed, list[str]]] = []
     for stream in replica.fragment.inputs:
-        for told in book.ask_all(stream, {"do": "seed", "consumer": gone}):
+        answers = book.ask_all(stream, {"do": "seed", "consumer": gone})
+        if not answers:
+            # Not the same as having none: what it was given may be all that is left.
+            raise Unreachable(
+                f"nobody who serves {stream!r} answers", hint="asked again until somebody does"
+            )
+        for told in answers:
             if told["seed"] is not None:
-                seeds.append(Seed.of(told["seed"]))
-    seed = max(seeds, key=lambda each: each.first, default=Seed(0, 0, None))
+                said = dict(told["seed"])
+                clients = [checked_name(name) for name in said.pop("clients", [])]
+                seeds.append((Seed.of(said), clients))
+    nothing: tuple[Seed, list[str]] = Seed(0, 0, None), []
+    seed, clients = max(seeds, key=lambda each: each[0].first, default=nothing)
     for stream in replica.fragment.inputs:
         first = book.wait_for(stream, START_S_MAX)["first"]
         if first > seed.first:
@@ -60,7 +76,7 @@ def _seed(replica: Replica, gone: str, book: BookReader) -> Seed:
                 f"epoch {seed.first}, which begins at {first}",
                 hint="start the query in a new folder",
             )
-    return seed
+    return seed, clients
 
 
 def _after_hole(
@@ -68,7 +84,9 @@ def _after_hole(
 ) -> Seed:
     """Records the hole, puts it into the log, and goes on behind it."""
     stream = replica.fragment.name
-    first = _consumers_have(served, _newest_complete(replica, book))
+    first = _consumers_have(served, _newest_complete(replica, book), control)
+    if first == 0:
+        first = max(extent["first"] for extent in _extents(replica, book))
     # Without state nothing is lost but what was missed; with it, at least one epoch is given up:
     # consumers must hear that what follows begins from nothing.
     least = first if plan.traits.stateful else first - 1
@@ -93,29 +111,40 @@ def _after_hole(
     return Seed(last + 1, last + 1, None)
 
 
-def _consumers_have(served: Served, newest: int) -> int:
-    """One more than the newest epoch that any consumer has."""
+def _consumers_have(served: Served, newest: int, control: Peer) -> int:
+    """One more than the newest epoch that any consumer has; 0 if none is there."""
     began_s = time.monotonic()
+    silent: list[str] = []
     while True:
         waited_s = time.monotonic() - began_s
-        first = served.hole(at_most=newest + 1)
-        if first is not None and waited_s > ASK_S_MIN:
-            return first
+        if waited_s > ASK_S_MIN:
+            if served.hole() is None:
+                silent = control.act({"do": "not_asking", "stream": served.log.stream})
+            first = served.hole(at_most=newest + 1, besides=silent)
+            if first is not None:
+                return first
         if waited_s > ASK_S_MAX:
+            unheard = [name for name in served.unheard if name not in silent]
             raise Unreachable(
-                f"{', '.join(served.unheard)} did not say how far they are",
+                f"{', '.join(unheard)} did not say how far they are",
                 hint="asked again until they do, or are replaced",
             )
         time.sleep(LOOK_S)
 
 
+def _extents(replica: Replica, book: BookReader) -> list[dict[str, int]]:
+    return [book.wait_for(stream, START_S_MAX) for stream in replica.fragment.inputs]
+
+
 def _newest_complete(replica: Replica, book: BookReader) -> int:
-    ends = [book.wait_for(stream, START_S_MAX)["next"] for stream in replica.fragment.inputs]
-    return min(ends) - 1
+    return min(extent["next"] for extent in _extents(replica, book)) - 1
 
 
 def _rows_in(replica: Replica, book: BookReader, number: int) -> int:
-    """The rows that the inputs had in an epoch; one that has not come yet is waited for."""
+    """The rows that the inputs had in an epoch; one that has not come yet is waited for.
+
+    Of one that was trimmed already nothing is known.
+    """
     rows = 0
     for stream in replica.fragment.inputs:
         deadline_s = time.monotonic() + QUIET_S_MAX
@@ -126,5 +155,6 @@ def _rows_in(replica: Replica, book: BookReader, number: int) -> int:
                     hint="asked again: the hole is on record, and stays the same",
                 )
             time.sleep(LOOK_S)
-        rows += Header.from_json(book.ask(stream, {"do": "headers", "from": number})[0]).rows
+        with contextlib.suppress(EpochGone):
+            rows += Header.from_json(book.ask(stream, {"do": "headers", "from": number})[0]).rows
     return rows

@@ -9,6 +9,8 @@
   the furthest of them is, two consumers would disagree about an epoch for ever (scenario 13).
 * So nothing is decided until every expected consumer has asked, or was removed: whoever is waited
   for may be the furthest.  Clients that nobody expects count if they asked, and are not waited for.
+* Some cannot ask: a standby takes what its writer has made, and whoever is to be rebuilt waits for
+  this very stream.  They are not waited for (`besides`).
 * A consumer that lacks an epoch before the hole is told so; a replica is repaired from another one.
 * The last word of each name counts.  Names that nobody expects are kept up to `NAMES_MAX`; beyond
   that, and without a name, the furthest of them stands for all.
@@ -24,7 +26,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 #: Names of clients that nobody expects.
 NAMES_MAX = 256
@@ -76,16 +78,22 @@ class Positions:
         """Expected consumers that have not asked yet."""
         return sorted(self._expected - self._next.keys())
 
-    def first(self, *, at_most: int | None = None) -> int | None:
+    def first(
+        self, *, at_most: int | None = None, besides: Collection[str] = ()
+    ) -> int | None:  # fmt: skip
         """Where the hole begins; None until all who are expected have asked, 0 if nobody ever did.
+
+        Those `besides` are not waited for.
 
         `at_most` is a bound that the caller knows: nobody has an epoch whose input is not there
         yet, although a client may ask for it.
 
         >>> positions = Positions(); positions.asked("", 1_000_000); positions.first(at_most=58)
         58
+        >>> Positions(["totals@node-2"]).first(besides=["totals@node-2"])
+        0
         """
-        if self.missing:
+        if set(self.missing).difference(besides):
             return None
         furthest = max(self._next.values(), default=0)
         return furthest if at_most is None else min(furthest, at_most)

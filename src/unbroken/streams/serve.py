@@ -26,7 +26,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,8 @@ class Served:
         self.needs = Needs(known.get("terms"), known.get("ruled"), seeds)
         self._declared: set[str] = set(known.get("declared", []))
         self._saved = self._note()
-        self._seeds_saved = "" if seeds else _NO_SEEDS
+        #: As it is on disk; what was read there is written anew, for it may be of another ruling.
+        self._seeds_saved: Mapping[str, Any] | None = None if seeds else {}
         for consumer in [*consumers, *self._declared]:
             if not self.needs.barred(consumer):
                 self.needs.expect(consumer)
@@ -151,10 +152,12 @@ class Served:
         with self._lock:
             self._positions.asked(consumer, next_epoch)
 
-    def hole(self, *, at_most: int | None = None) -> int | None:
+    def hole(
+        self, *, at_most: int | None = None, besides: Collection[str] = ()
+    ) -> int | None:  # fmt: skip
         """Where a hole would begin: `Positions.first`; None while an expected one has not asked."""
         with self._lock:
-            return self._positions.first(at_most=at_most)
+            return self._positions.first(at_most=at_most, besides=besides)
 
     @property
     def unheard(self) -> list[str]:
@@ -201,27 +204,25 @@ class Served:
         with self._lock:
             return self.needs.laggard(first=self.log.first, after=self.log.next)
 
-    def _note(self) -> str:
-        return json.dumps(
-            {
-                "terms": self.needs.terms,
-                "declared": sorted(self._declared),
-                "ruled": self.needs.ruled,
-            }
-        )
+    def _note(self) -> dict[str, Any]:
+        return {
+            "terms": self.needs.terms,
+            "declared": sorted(self._declared),
+            "ruled": dict(self.needs.ruled),
+        }
 
     def _save(self) -> None:
         """Writes what changed; compared with the disk, so that a failed write is made up for."""
         # Seeds first: a newcomer that the other note knows, but whose seed got lost, would not be
         # given it again.  A seed that only this note knows is of another ruling, and ignored.
+        # Asked with every ack: text is made of it only when there is news.
         seeds = self.needs.seeds
-        text = json.dumps(seeds) if seeds else _NO_SEEDS
-        if text != self._seeds_saved:
-            disk.write_whole(self._seeds_file, [text.encode()])
-            self._seeds_saved = text
+        if seeds != self._seeds_saved:
+            disk.write_whole(self._seeds_file, [json.dumps(seeds).encode()])
+            self._seeds_saved = seeds
         note = self._note()
         if note != self._saved:
-            disk.write_whole(self._file, [note.encode()], sync=True)
+            disk.write_whole(self._file, [json.dumps(note).encode()], sync=True)
             self._saved = note
 
     def status(self) -> dict[str, Any]:
@@ -311,9 +312,6 @@ class StreamDoor:
 
     def _consumers(self, command: Command) -> list[str]:
         return self[command["stream"]].clients
-
-
-_NO_SEEDS = "{}"
 
 
 def _read_seeds(path: Path) -> Mapping[str, Any]:

@@ -1,0 +1,107 @@
+"""`unbroken sim`: thousands of bad days, in simulated time, from seeds."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from unbroken.errors import DefinitionError
+
+
+def register(commands: Any) -> None:
+    """Adds the command's arguments."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "sim",
+        help="tests the protocols in simulated clusters: random queries, random faults, from seeds",
+        description="Runs simulated clusters with the real protocol code.  Clock, network, disk "
+        "and engine are simulated; one seed is one life, the same every time.",
+    )
+    parser.add_argument("--seeds", type=int, default=100, help="how many lives (100)")
+    parser.add_argument("--from", type=int, default=0, dest="first", help="the first seed (0)")
+    parser.add_argument(
+        "--faults", default="", help="only these: crash,pause,cut,slow,disk,clock (all)"
+    )
+    parser.add_argument(
+        "--policy", default="", help="only these: active,passive,upstream,gap,restart (all)"
+    )
+    parser.add_argument("--minutes", type=float, default=0.0, help="ends after so long (never)")
+    parser.add_argument("--epochs", type=int, default=200, help="epochs of each life (200)")
+    parser.add_argument("--variant", default="", help="a protocol that is broken on purpose")
+    parser.set_defaults(command=run)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Lives one life after the other; 1 if an invariant does not hold."""
+    # Not before: importing the node's classes takes a second.
+    from unbroken.testing import life as lives
+    from unbroken.testing.variants import variant
+
+    faults = _chosen("--faults", given.faults, lives.FAULTS)
+    policies = _chosen("--policy", given.policy, lives.POLICIES)
+    began_s, done, epochs, failures, recoveries = time.monotonic(), 0, 0, 0, 0
+    with variant(given.variant):
+        for seed in range(given.first, given.first + given.seeds):
+            life = lives.random_life(seed, faults=faults, policies=policies, epochs=given.epochs)
+            result = _live(life)
+            done += 1
+            epochs, failures = epochs + result.epochs, failures + result.failures
+            recoveries += result.recoveries
+            if result.violation is not None:
+                _tell(given, result)
+                return 1
+            if given.minutes and time.monotonic() - began_s > 60 * given.minutes:
+                break
+    took_s = time.monotonic() - began_s
+    print(
+        f"{done} simulated clusters (seeds {given.first} to {given.first + done - 1}): "
+        f"{epochs:,} epochs, {failures:,} failures, {recoveries:,} processes started again; no "
+        f"invariant was broken.  {60 * done / max(took_s, 1e-9):.0f} clusters per minute."
+    )
+    return 0
+
+
+def _chosen(option: str, given: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    chosen = tuple(word.strip() for word in given.split(",") if word.strip())
+    wrong = [word for word in chosen if word not in known]
+    if wrong:
+        raise DefinitionError(
+            f"{option}: {wrong[0]!r} is unknown", hint=f"one of {', '.join(known)}"
+        )
+    return chosen or known
+
+
+def _live(life: Any) -> Any:
+    from unbroken.testing.sim import simulate
+
+    return simulate(life)
+
+
+def _tell(given: argparse.Namespace, result: Any) -> None:
+    """The violation, the smallest life that has it, its story, and how to see it again."""
+    from unbroken.testing.shrink import smallest
+
+    print(f"seed {result.life.seed}: {result.violation}\n")
+    found = result
+
+    def still_wrong(smaller: Any) -> bool:
+        nonlocal found
+        tried = _live(smaller)
+        same = tried.violation is not None and tried.violation.number == result.violation.number
+        if same:
+            found = tried
+        return same
+
+    smallest(result.life, still_wrong)
+    print(f"The smallest life found that breaks it: {found.violation}\n\n{found.life.text}\n")
+    for line in found.story:
+        print(line)
+    options = "".join(
+        f" {option} {value}"
+        for option, value in (
+            ("--faults", given.faults), ("--policy", given.policy), ("--variant", given.variant),
+            ("--epochs", given.epochs if given.epochs != 200 else ""),
+        )
+        if value
+    )  # fmt: skip
+    print(f"\nTo see it again: unbroken sim --seeds 1 --from {result.life.seed}{options}")

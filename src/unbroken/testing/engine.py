@@ -1,0 +1,224 @@
+"""The engine: a fragment that runs as Spark runs it, with Spark's ways of going wrong.
+
+    held? ─▶ read the checkpoint ─▶ ask every input after n ─▶ plan n + 1 ─▶ seal ─▶ commit
+                                        ▲ not yet: waits                               │
+                                        └────────────── "after n + 1?" ◀──────────────┘
+
+* `Run` has the methods of `engine.run.Run` and asks the node's door, as Spark's sources do.
+* Planning, sealing and committing are separate events: a process can die between any two of them.
+* A batch that was planned and not committed is run again when a query starts on the same folder,
+  before anybody is asked: only a fork avoids that.
+* The checkpoint keeps the query's watermark and nothing of each operator's.
+* It can *stumble*: a worker process dies, the query ends, and a new start mends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from unbroken.checkpoints.fork import Start
+from unbroken.errors import (
+    DivergenceError,
+    FenceError,
+    FragmentFailed,
+    MisalignedBatch,
+    UnbrokenError,
+)
+from unbroken.policies.past import Marks
+from unbroken.testing.checkpoints import Checkpoint, Commit
+from unbroken.testing.epochs import digest_of
+from unbroken.testing.operators import Batch, Operator, observe, step
+from unbroken.testing.world import World
+
+START_S = 0.1, 0.6
+BATCH_S = 0.004, 0.03
+COMMIT_S = 0.001, 0.006
+
+
+class Plan:
+    """What is known of a fragment's plan; as `engine.plan.Plan`."""
+
+    def __init__(self, name: str, operator: Operator, inputs: tuple[str, ...]) -> None:
+        self.name, self.operator, self.inputs = name, operator, inputs
+        self.traits = operator.traits
+        self.schema = None
+        self.fingerprint = f"{operator.name}-1"
+        self.event_time = None
+        self.notes_watermarks = operator.watermarks > 0
+
+
+class Run:
+    """One query of one term."""
+
+    def __init__(
+        self, world: World, watch: Any, plan: Plan, start: Start, seal: Callable[..., None],
+    ) -> None:  # fmt: skip
+        process = world.current
+        assert process is not None
+        self._world, self._process, self._watch = world, process, watch
+        self._plan, self._seal = plan, seal
+        self._checkpoint: Checkpoint = start.checkpoint  # type: ignore[assignment]
+        self._term = start.term
+        self._after = -1
+        self._state: dict[Any, Any] = {}
+        self._marks = Marks(0, (None,) * plan.operator.watermarks)
+        self._late_ms = 0
+        self._busy = self._stopped = False
+        #: Whether its last question was answered with "not yet".
+        self._asking = False
+        self._failure = self._stumbled = ""
+        #: The replica that it works for: Spark's sources find it behind the node's door.
+        self.replica: Any = seal.__self__  # type: ignore[attr-defined]
+        self.replica._changed.watchers.append(self._news)
+        self._step: Callable[[], None] = self._begin
+        watch.runs.append(self)
+        world.at(world.random.uniform(*START_S), process, self._go)
+
+    # What the replica asks of it.
+
+    def go_on_from(self, epoch: int | None) -> None:
+        """Its checkpoint is there."""
+
+    def restore_watermarks(self) -> None:
+        """Puts back every operator's watermark."""
+        if self._plan.notes_watermarks and self._after in self._checkpoint.notes:
+            self._marks = Marks(self._marks.current_ms, self._checkpoint.notes[self._after])
+
+    def save_watermarks(self, epoch: int) -> None:
+        """Notes every operator's watermark."""
+        if self._plan.notes_watermarks:
+            self._checkpoint.note(epoch, self._marks.operators)
+
+    def marks(self) -> Marks:
+        """The watermarks after the newest committed epoch."""
+        return self._marks
+
+    def put_marks(self, marks: Marks) -> None:
+        """The watermarks of a seed."""
+        self._marks = marks
+
+    def stop(self) -> None:
+        """Ends it."""
+        self._stopped = True
+
+    def failure(self) -> FragmentFailed | None:
+        """Why it stopped, if it did by itself."""
+        return FragmentFailed(self._failure) if self._failure and not self._stopped else None
+
+    @property
+    def stumbled(self) -> str:
+        """Why it stopped, if a new start may mend that."""
+        return self._stumbled
+
+    def stumble(self) -> None:
+        """A worker process of its dies."""
+        if not self._stopped and not self._failure:
+            self._failure = self._stumbled = "Python worker exited unexpectedly"
+
+    @property
+    def ended(self) -> bool:
+        """Whether it does nothing any more."""
+        return self._stopped or bool(self._failure)
+
+    # What it does.
+
+    def _news(self) -> None:
+        if self._busy or self.ended:
+            return
+        gate = self.replica._gate
+        if self._asking and gate is not None and gate.missing:
+            return  # It would only hear "not yet" once more.
+        self.poke()
+
+    def poke(self) -> None:
+        """Asks again, if it waits: a source that heard "not yet" does so every few seconds."""
+        if not self._busy and not self.ended:
+            self._busy = True
+            self._world.at(0.0, self._process, self._go)
+
+    def _later(self, between: tuple[float, float], what: Callable[[], None]) -> None:
+        self._busy, self._step = True, what
+        delay_s = self._world.random.uniform(*between) * self._watch.slowness(self._process.name)
+        self._world.at(delay_s, self._process, self._go)
+
+    def _go(self) -> None:
+        self._busy = False
+        if self.ended:
+            return
+        try:
+            self._step()
+        except FenceError:
+            self._stopped = True  # It asks under a term that is over: an orphan ends.
+        except (DivergenceError, MisalignedBatch) as error:
+            self._watch.broken(error)
+            self._failure = error.what
+        except UnbrokenError as error:
+            self._failure = error.what
+            self._world.say(f"{self._plan.name} stopped: {error.what}")
+
+    def _begin(self) -> None:
+        door = self._process.door
+        first = door.acts["held"]({"fragment": self._plan.name, "term": self._term})
+        if first is None:
+            return  # Asked again with the next news.
+        commits = self._checkpoint.commits
+        if commits:
+            newest = commits[max(commits)]
+            self._after, self._state = newest.epoch, newest.state
+            self._marks = Marks(newest.mark_ms, (None,) * self._plan.operator.watermarks)
+            self._late_ms = newest.late_ms
+        else:
+            self._after = first - 1
+        planned = self._checkpoint.planned
+        if planned is not None and planned > self._after:
+            self._work(planned)  # Before anybody is asked: Spark's own way of going on.
+            return
+        self._step = self._ask
+        self._ask()
+
+    def _ask(self) -> None:
+        gate = self._process.door.gets["gate"]
+        number = None
+        for stream in self._plan.inputs:
+            command = {
+                "input": stream, "after": self._after, "term": self._term,
+                "fragment": self._plan.name, "rows": False,
+            }  # fmt: skip
+            epoch = gate(command)
+            if epoch is None:
+                self._asking = True
+                return
+            number = epoch.number
+        assert number is not None
+        self._work(number)
+
+    def _work(self, number: int) -> None:
+        self._asking = False
+        self._checkpoint.planned = number
+        inputs = [self.replica._inputs.epoch(name, number) for name in self._plan.inputs]
+        if number != self._after + 1:
+            raise MisalignedBatch(f"{self._plan.name}: epoch {number} after {self._after}")
+        self._watch.reads(self, inputs)
+        self._later(BATCH_S, lambda: self._compute(number, inputs))
+
+    def _compute(self, number: int, epochs: list[Any]) -> None:
+        inputs = [tuple(epoch.table) for epoch in epochs]
+        batch = Batch(self._late_ms, self._marks.current_ms)
+        operator = self._plan.operator
+        state, rows = step(operator, self._state, inputs, batch, self._draw)
+        self._world.touch()
+        self._watch.seals(self, epochs)
+        self._seal(number, rows, digest_of(rows))
+        marks = observe(self._marks, operator, inputs)
+        self._later(COMMIT_S, lambda: self._commit(number, state, marks))
+
+    def _draw(self) -> int:
+        return self._world.random.randrange(1, 1 << 30)
+
+    def _commit(self, number: int, state: dict[Any, Any], marks: Marks) -> None:
+        late_ms = self._marks.current_ms
+        self._checkpoint.commit(Commit(number, state, marks.current_ms, late_ms))
+        self._after, self._state, self._marks, self._late_ms = number, state, marks, late_ms
+        self._step = self._ask
+        self._ask()

@@ -1,0 +1,231 @@
+"""Epochs and logs of a simulation: rows are small tuples of numbers, and a log is a dict.
+
+* A row is `(event time in ms, key, value)`.  The digest is a hash of the sorted rows, so that equal
+  rows have equal digests in every run of the simulator.
+* Everything else is as in `unbroken.epochs` and `streams.log`: headers are real ones, logs refuse
+  holes and other content under a number that is taken, and keep their last epoch when trimmed.
+* `watch` is told of everything that appears in a log and of everything that goes: the checkers
+  (see `checkers`) look there.
+
+>>> epoch = Epoch.of("clicks", 3, ((10, 1, 5), (12, 2, 7)))
+>>> epoch.number, epoch.kind, epoch.rows, epoch.header.event_us_max
+(3, 'stable', 2, 12000)
+>>> Epoch.gap("clicks", 4, None, lost=2).digest == Epoch.of("clicks", 4, ()).digest
+False
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import unbroken.epochs as real
+from unbroken.errors import DivergenceError, EpochGone, UnbrokenError
+from unbroken.testing.disk import Path
+
+Rows = tuple[tuple[int, ...], ...]
+#: Each epoch counts as one byte, and each row as one more: limits are in epochs and rows.
+_GAP = "gap"
+
+
+class Header(real.Header):
+    """A header that travels as itself."""
+
+    def to_json(self) -> Any:
+        """Itself: nobody reads text here."""
+        return self
+
+    @classmethod
+    def from_json(cls, data: Any) -> Any:
+        """Itself."""
+        return data
+
+
+class _Table(tuple[Any, ...]):
+    """Rows, as the node's classes ask an Arrow table about them."""
+
+    @property
+    def num_rows(self) -> int:
+        """How many."""
+        return len(self)
+
+
+class Epoch:
+    """A header and its rows."""
+
+    __slots__ = ("header", "table")
+
+    def __init__(self, header: real.Header, table: Rows) -> None:
+        self.header, self.table = header, _Table(table)
+
+    @classmethod
+    def of(
+        cls, stream: str, number: int, rows: Rows, *, digest: str | None = None,
+        event_time: str | None = None, **fields: Any,
+    ) -> Epoch:  # fmt: skip
+        """Describes rows as epoch `number` of `stream`."""
+        times = [row[0] for row in rows]
+        header = Header(
+            stream, number, rows=len(rows), bytes=1 + len(rows),
+            digest=digest_of(rows) if digest is None else digest,
+            event_us_min=min(times) * 1000 if times else None,
+            event_us_max=max(times) * 1000 if times else None, **fields,
+        )  # fmt: skip
+        return cls(header, rows)
+
+    @classmethod
+    def gap(cls, stream: str, number: int, schema: object, **fields: Any) -> Epoch:
+        """An epoch that is lost."""
+        return cls.of(stream, number, (), digest=_GAP, kind=real.GAP, **fields)
+
+    @property
+    def number(self) -> int:
+        """The number of the epoch in its stream."""
+        return self.header.number
+
+    @property
+    def kind(self) -> str:
+        """`stable` or `gap`."""
+        return self.header.kind
+
+    @property
+    def rows(self) -> int:
+        """How many rows the epoch has."""
+        return self.header.rows
+
+    @property
+    def digest(self) -> str:
+        """Equal for equal rows."""
+        return self.header.digest
+
+    def stamped(self) -> Epoch:
+        """Itself: it travels as it is."""
+        return self
+
+    @classmethod
+    def from_stamped(cls, epoch: Epoch) -> Epoch:
+        """Itself."""
+        return epoch
+
+    def slice(self, offset: int, length: int) -> Epoch:
+        """Itself: whoever wants no rows does not look at them."""
+        return self
+
+    def with_header(self, **fields: Any) -> Epoch:
+        """The same rows under a changed header."""
+        made = {**self.header.__dict__, **fields}
+        return Epoch(Header(**made), tuple(self.table))
+
+
+def digest_of(rows: Rows) -> str:
+    """Of rows in whatever order.
+
+    >>> digest_of(((1, 2, 3), (4, 5, 6))) == digest_of(((4, 5, 6), (1, 2, 3)))
+    True
+    """
+    return f"{hash(tuple(sorted(rows))) & 0xFFFFFFFFFFFF:012x}"
+
+
+class Watch(Protocol):
+    """Who is told what happens to logs."""
+
+    def appended(self, folder: Path, epoch: Epoch) -> None:
+        """An epoch is there from now on."""
+
+    def trimmed(self, folder: Path, stream: str, first: int) -> None:
+        """Epochs below `first` are gone."""
+
+
+class Log:
+    """The epochs of one stream in one folder; as `streams.log.EpochLog`."""
+
+    def __init__(self, folder: Path, stream: str, *, sync: bool = False) -> None:
+        self.folder, self.stream = folder, stream
+        self._kept: dict[int, Epoch] = folder.disk.logs.setdefault(folder.text, {})
+        if sync:
+            folder.disk.synced_logs.add(folder.text)
+        self.first, self.next = 0, 0
+        if self._kept:
+            self.first, self.next = min(self._kept), max(self._kept) + 1
+            if self.next - self.first != len(self._kept):
+                raise UnbrokenError(f"log {folder} has a hole")
+        self.bytes = sum(epoch.header.bytes for epoch in self._kept.values())
+        #: Whoever waits for news; told once.
+        self.waiting: list[Any] = []
+
+    @property
+    def last_header(self) -> real.Header | None:
+        """The newest epoch's header."""
+        epoch = self._kept.get(self.next - 1)
+        return epoch.header if epoch is not None else None
+
+    def start_at(self, number: int) -> None:
+        """An empty log is to begin at `number`."""
+        assert not self._kept, "only an empty log may choose its first number"
+        self.first = self.next = number
+
+    def skip_to(self, number: int) -> None:
+        """Forgets every epoch and goes on at `number`."""
+        if self._kept and number <= self.next:
+            return
+        self._kept.clear()
+        self.first = self.next = number
+        self.bytes = 0
+
+    def append(self, epoch: Epoch, *, before_seen: Any = None) -> bool:
+        """Adds an epoch; False if it was there already with the same content."""
+        number = epoch.header.number
+        if number < self.next:
+            known = self._kept.get(number)
+            if known is not None and known.header.digest != epoch.header.digest:
+                raise DivergenceError(
+                    f"{self.stream}: epoch {number} was {known.digest}, and is {epoch.digest} now"
+                )
+            return False
+        if number > self.next:
+            raise UnbrokenError(f"{self.stream}: epoch {number} appended at {self.next}")
+        self.folder.disk.room(self.folder)
+        if not self._kept:
+            self.first = number
+        self._kept[number] = epoch
+        self.next = number + 1
+        self.bytes += epoch.header.bytes
+        self.folder.disk.watch.appended(self.folder, epoch)
+        waiting, self.waiting = self.waiting, []
+        for told in waiting:
+            told()
+        return True
+
+    def header(self, number: int) -> real.Header:
+        """The header of one epoch."""
+        return self.read(number).header
+
+    def headers(self, start: int, *, most: int = 64) -> list[real.Header]:
+        """Headers from `start` on, oldest first."""
+        if start < self.first:
+            raise EpochGone(f"{self.stream}: epoch {start} was trimmed; it begins at {self.first}")
+        return [self._kept[n].header for n in range(start, min(self.next, start + most))]
+
+    def read(self, number: int) -> Epoch:
+        """One epoch with its rows."""
+        if number not in self._kept:
+            raise EpochGone(f"{self.stream}: epoch {number} is not in {self.first}..{self.next}")
+        return self._kept[number]
+
+    def wait(self, number: int, timeout_s: float) -> bool:
+        """Whether epoch `number` is there; whoever cannot wait asks again."""
+        return self.next > number
+
+    def trim(self, below: int) -> int:
+        """Forgets the epochs under `below`, except the last one; tells how many went."""
+        below = min(below, self.next - 1)
+        gone = max(0, below - self.first)
+        while self.first < below:
+            self.bytes -= self._kept.pop(self.first).header.bytes
+            self.first += 1
+        if gone:
+            self.folder.disk.watch.trimmed(self.folder, self.stream, self.first)
+        return gone
+
+
+def drop_torn_tail(folder: Path) -> None:
+    """After a power cut: what is torn is not there anyway."""

@@ -1,0 +1,369 @@
+"""Followers without threads: the real merge, fed by messages.
+
+    follower ── headers from 7? ──▶ door of r1     answered when there is news
+             ◀── 7, 8 ──────────────
+             ── body of 7? ───────▶                a stall: asked for at r2 too
+
+* As `streams.follow.Follower`: one question per replica at a time, the body from whoever announced
+  it first, from the next one after a stall; the book is read again now and then.
+* Questions and answers are messages: they may be lost.  Whatever was not answered in time is asked
+  again.
+* The doors answer with the real `StreamDoor`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from unbroken.errors import CheckpointLost, DivergenceError, EpochGone, UnbrokenError, Unreachable
+from unbroken.streams.follow import AHEAD_EPOCHS_MAX, STALL_S, WATCH_S
+from unbroken.streams.merge import Fetch
+from unbroken.testing.epochs import Epoch
+from unbroken.testing.network import Network
+from unbroken.testing.world import Process, World
+
+#: Epochs fetched ahead of the engine, as in `node.inputs`.
+AHEAD_EPOCHS = 4
+#: A question that was not answered for so long is asked again.
+LOST_S = 1.0
+
+
+class Follower:
+    """Reads one stream from `start` on, whoever serves it."""
+
+    def __init__(
+        self, world: World, network: Network, watch: Any, stream: str, start: int,
+        find: Callable[[], Any], *, consumer: str, taken: Callable[[Epoch], None],
+        failed: Callable[[UnbrokenError], None], room: Callable[[], bool] = lambda: True,
+        has: int = 0,
+    ) -> None:  # fmt: skip
+        process = world.current
+        assert process is not None
+        self._world, self._network, self._process = world, network, process
+        self._watch, self.stream, self._find = watch, stream, find
+        self._consumer, self._has = consumer, has
+        self._taken, self._failed, self._room = taken, failed, room
+        self.merge = watch.merge_class(stream, start=start)
+        self._addresses: dict[str, str] = {}
+        self._ask_from: dict[str, int] = {}
+        #: Replica to the number and the time of the question that is out.
+        self._asked: dict[str, tuple[int, float]] = {}
+        self._questions = 0
+        #: Bodies asked for, by replica, and when.
+        self._fetching: dict[str, tuple[int, float]] = {}
+        self._gone: set[str] = set()
+        #: Whether a look for stalled bodies is scheduled.
+        self._armed = False
+        self.closed = False
+        self._look()
+
+    @property
+    def next(self) -> int:
+        """The number of the next epoch to be taken."""
+        return int(self.merge.next)
+
+    def close(self) -> None:
+        """Stops listening."""
+        self.closed = True
+
+    def _look(self) -> None:
+        """Reads the book, asks again what was not answered, and looks again later."""
+        if self.closed:
+            return
+        found = dict(self._find())
+        for replica, address in found.items():
+            if self._addresses.get(replica) != address:
+                self._lost(replica)
+                self._addresses[replica] = address
+        for replica in list(self._addresses):
+            _number, since_s = self._asked.get(replica, (0, -1e9))
+            if self._network.at(self._addresses[replica]) is None:
+                self._lost(replica)
+                if replica not in found:
+                    del self._addresses[replica]
+            elif self._world.now_s - since_s > LOST_S:
+                if replica in self._asked:
+                    self._lost(replica)
+                self._ask(replica)
+        self._fetch()
+        self._world.at(WATCH_S, self._process, self._look)
+
+    def _lost(self, replica: str) -> None:
+        self.merge.lost(replica)
+        self._asked.pop(replica, None)
+        self._fetching.pop(replica, None)
+        self._ask_from[replica] = self.merge.next
+
+    def _ask(self, replica: str) -> None:
+        """One question for headers to `replica`."""
+        start = max(self._ask_from.get(replica, 0), 0)
+        if self.closed or start >= self.merge.next + AHEAD_EPOCHS_MAX:
+            return
+        self._questions += 1
+        self._asked[replica] = self._questions, self._world.now_s
+        command = {
+            "do": "headers", "stream": self.stream, "from": start,
+            "consumer": self._consumer, "next": max(self._has, self.merge.next),
+        }  # fmt: skip
+        address = self._addresses[replica]
+        self._network.message(
+            self._process, address, self._heard, replica, address, self._questions, command
+        )
+
+    def _heard(
+        self,
+        replica: str,
+        address: str,
+        question: int,
+        command: dict[str, Any],
+        waited: bool = False,
+    ) -> None:
+        """At the producer: the answer, now or when there is news."""
+        there = self._world.current
+        assert there is not None
+        if self.closed or self._asked.get(replica, (0, 0.0))[0] != question:
+            return  # Asked anew since.
+        try:
+            answer: Any = self._look_up(there, command, waited)
+        except KeyError:
+            answer = Unreachable("not ready")
+        except UnbrokenError as error:
+            answer = error
+        if answer == []:
+            served = there.door.acts["headers"].__self__.streams[self.stream]
+            again = partial(self._heard, replica, address, question, command, True)
+            if served.begins_later:
+                self._world.at(0.2, there, again)
+            else:
+                served.log.waiting.append(lambda: self._world.at(0.0, there, again))
+            return
+        self._network.message(there, self._home, self._told, replica, question, answer)
+
+    def _look_up(self, there: Process, command: dict[str, Any], waited: bool) -> Any:
+        handler = there.door.acts["headers"]
+        if waited:
+            # The handler has waited for news since it was asked, as the real one does.
+            served = handler.__self__[self.stream]
+            return [] if served.begins_later else served.log.headers(command["from"])
+        return handler(command)
+
+    @property
+    def _home(self) -> str:
+        return f"grpc://{self._process.name}:{self._process.life}"
+
+    def _told(self, replica: str, question: int, answer: Any) -> None:
+        if self.closed or self._asked.get(replica, (0, 0.0))[0] != question:
+            return
+        del self._asked[replica]
+        if isinstance(answer, EpochGone):
+            self._lost(replica)
+            self._gone.add(replica)
+            if self._gone >= set(self._addresses):
+                self._fail(answer)
+            return  # Asked again with the next look.
+        if isinstance(answer, Unreachable):
+            self._lost(replica)
+            if self._find().get(replica) != self._addresses[replica]:
+                del self._addresses[replica]  # It has moved, or serves it no more.
+            return
+        if isinstance(answer, UnbrokenError):
+            self._fail(answer)
+            return
+        self._gone.discard(replica)
+        try:
+            self.merge.announced(replica, answer)
+        except DivergenceError as error:
+            self._watch.broken(error)
+            self._fail(error)
+            return
+        self._ask_from[replica] = answer[-1].number + 1
+        self._ask(replica)
+        self._fetch()
+
+    def _fail(self, error: UnbrokenError) -> None:
+        self.closed = True
+        self._failed(error)
+
+    def _fetch(self) -> None:
+        """Asks for the next body, at the next replica too if the first one stalls."""
+        if self.closed or not self._room():
+            return
+        now_s, next_epoch = self._world.now_s, self.merge.next
+        out = [r for r, (number, _) in self._fetching.items() if number == next_epoch]
+        if any(now_s - self._fetching[r][1] < STALL_S for r in out):
+            if not self._armed:
+                self._armed = True
+                self._world.at(STALL_S * 1.01, self._process, self._stalled)
+            return
+        wanted = self.merge.wanted(besides=out)
+        if wanted is None:
+            if out:
+                for replica in out:  # Whoever stalls has to announce again.
+                    self._lost(replica)
+            return
+        self._fetching[wanted.replica] = wanted.number, now_s
+        address = self._addresses.get(wanted.replica, "")
+        self._network.message(self._process, address, self._body, wanted)
+        if not self._armed:
+            self._armed = True
+            self._world.at(STALL_S * 1.01, self._process, self._stalled)
+
+    def _stalled(self) -> None:
+        self._armed = False
+        if self._fetching:
+            self._fetch()
+
+    def _body(self, fetch: Fetch) -> None:
+        """At the producer."""
+        there = self._world.current
+        assert there is not None
+        answer: Any = None
+        with contextlib.suppress(KeyError, UnbrokenError):
+            answer = there.door.gets["epoch"]({"stream": self.stream, "number": fetch.number})
+        self._network.message(there, self._home, self._came, fetch, answer)
+
+    def _came(self, fetch: Fetch, epoch: Epoch | None) -> None:
+        if self.closed or self._fetching.get(fetch.replica, (-1, 0.0))[0] != fetch.number:
+            return
+        del self._fetching[fetch.replica]
+        if fetch.number != self.merge.next:
+            return  # Another replica was faster.
+        if epoch is None:
+            self.merge.failed(fetch)
+            self._ask_from[fetch.replica] = fetch.number
+            self._fetch()
+            return
+        self.merge.taken(fetch.number)
+        self._watch.took(self, epoch)
+        self._taken(epoch)
+        self._fetch()
+
+    def more(self) -> None:
+        """There is room again."""
+        self._fetch()
+
+
+class Inputs:
+    """The inputs of one replica; as `node.inputs.Inputs`."""
+
+    def __init__(
+        self, world: World, network: Network, watch: Any, streams: Sequence[str], first: int,
+        book: Any, *, consumer: str, changed: Any, arrived: Callable[[str, int], None],
+    ) -> None:  # fmt: skip
+        self._changed, self._arrived, self._consumer = changed, arrived, consumer
+        self._watch = watch
+        self._buffers: dict[str, dict[int, Epoch]] = {name: {} for name in streams}
+        self.error: UnbrokenError | None = None
+        self._stopped = False
+        self._followers = [
+            Follower(
+                world, network, watch, name, first, partial(book.replicas, name),
+                consumer=consumer, taken=partial(self._came, name), failed=self._broke,
+                room=partial(self._room, name),
+            )
+            for name in streams
+        ]  # fmt: skip
+
+    def _room(self, name: str) -> bool:
+        return len(self._buffers[name]) < AHEAD_EPOCHS
+
+    def _came(self, name: str, epoch: Epoch) -> None:
+        if not self._stopped:
+            self._buffers[name][epoch.number] = epoch
+            self._arrived(name, epoch.number)
+            self._changed.notify_all()
+
+    def _broke(self, error: UnbrokenError) -> None:
+        if isinstance(error, EpochGone):
+            self._watch.gone(self._consumer, error)
+            error = CheckpointLost(error.what, hint=f"{self._consumer} needs it")
+        self.error = error
+        self._changed.notify_all()
+
+    def epoch(self, stream: str, number: int) -> Epoch:
+        """An epoch that has arrived and is not done."""
+        return self._buffers[stream][number]
+
+    def done(self, number: int) -> None:
+        """It will not be asked for again."""
+        for buffer in self._buffers.values():
+            buffer.pop(number, None)
+        for follower in self._followers:
+            follower.more()
+
+    @property
+    def refused(self) -> list[str]:
+        """Producers whose epochs are not taken, and why."""
+        return [text for follower in self._followers for text in follower.merge.refused.values()]
+
+    def stop(self) -> None:
+        """Stops listening."""
+        self._stopped = True
+        for follower in self._followers:
+            follower.close()
+
+
+class Speaker:
+    """Says the newest thing to one door; as `node.speaker.Speaker`, with messages."""
+
+    RETRY_S = 0.5
+
+    def __init__(self, world: World, network: Network, watch: Any, address: str) -> None:
+        process = world.current
+        assert process is not None
+        self._world, self._network, self._watch = world, network, watch
+        self._process: Process = process
+        self._address = address
+        self._unsaid: dict[tuple[str, str], dict[str, Any]] = {}
+        self._newest: dict[tuple[str, str], int] = {}
+        self._attempts = 0
+        self._closed = False
+
+    def say(self, stream: str, command: dict[str, Any]) -> None:
+        """Says `command` soon; one of the same consumer that is still unsaid is replaced."""
+        key = stream, str(command.get("consumer"))
+        command = {**command, "stream": stream}
+        if command["do"] == "ack":
+            self._watch.promises(self._process, stream, command)
+        fresh = key not in self._unsaid
+        self._unsaid[key] = command
+        if fresh:
+            self._try(key)
+
+    def _try(self, key: tuple[str, str]) -> None:
+        self._attempts += 1
+        self._newest[key] = self._attempts
+        self._network.message(self._process, self._address, self._arrives, key, self._unsaid[key])
+        self._world.at(self.RETRY_S, self._process, self._again, key, self._attempts)
+
+    def _again(self, key: tuple[str, str], attempt: int) -> None:
+        """Not heard of: said again, or what has replaced it by then."""
+        if not self._closed and key in self._unsaid and self._newest[key] == attempt:
+            self._try(key)
+
+    def _arrives(self, key: tuple[str, str], command: dict[str, Any]) -> None:
+        """At the producer."""
+        there = self._world.current
+        assert there is not None
+        try:
+            there.door.acts[command["do"]](command)
+            self._watch.believed(there, command)
+        except (KeyError, Unreachable):
+            return
+        except UnbrokenError as error:
+            self._watch.refused(there, command, error)
+        if not self._network.is_cut(there.name, self._process.name):
+            self._done(key, command)
+
+    def _done(self, key: tuple[str, str], command: dict[str, Any]) -> None:
+        if self._unsaid.get(key) is command:
+            del self._unsaid[key]
+        elif key in self._unsaid and not self._closed:
+            self._try(key)
+
+    def close(self) -> None:
+        """Says no more."""
+        self._closed = True

@@ -1,0 +1,179 @@
+"""The real classes in a simulated world: which names of which modules mean something else there.
+
+    node.hosted.time   ─▶ the clock of the process     node.replica.Run  ─▶ the engine here
+    streams.serve.disk ─▶ its disk                     node.control.Peer ─▶ the network here
+
+* `Hosted`, `Replica`, `Standby`, `Staged`, `Served`, `StreamDoor`, `Control`, `Keeper`, the
+  successor, the book and the copying of logs are the real ones.  They reach the outside through
+  names of their modules: threads, clock, sockets, disk and Spark.  Only those are replaced.
+* For the time of a simulation, and in the whole process: do not run a real node beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import partial
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from unbroken.control.intentions import Intention, Step
+from unbroken.control.store import Store
+from unbroken.node import (
+    book,
+    control,
+    health,
+    hosted,
+    keeper,
+    loop,
+    oldest,
+    preparation,
+    questions,
+    replica,
+    setup,
+    staged,
+    standby,
+    successor,
+)  # fmt: skip
+from unbroken.streams import copy_log, serve
+from unbroken.testing import checkpoints, engine, epochs, follow
+from unbroken.testing.network import Peer
+from unbroken.testing.threads import Executor, Threading, Time
+
+
+@contextlib.contextmanager
+def patched(changes: list[tuple[ModuleType, str, Any]]) -> Iterator[None]:
+    """Changes names of modules, and puts them back.
+
+    >>> import unbroken.streams.serve as module
+    >>> with patched([(module, "POLL_S", 0.0)]): print(module.POLL_S)
+    0.0
+    >>> module.POLL_S > 0
+    True
+    """
+    missing = object()
+    before = [(module, name, vars(module).get(name, missing)) for module, name, _ in changes]
+    for module, name, value in changes:
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            if value is missing:
+                delattr(module, name)
+            else:
+                setattr(module, name, value)
+
+
+class _Rehearsals:
+    """Nobody rehearses: there is no compiler to be warmed."""
+
+    def __init__(self, *given: Any) -> None:
+        self.running: dict[str, Any] = {}
+
+    def run(self, *given: Any) -> int:
+        return 0
+
+
+class Records(Store):
+    """The real store, in memory; control may die before or after each change."""
+
+    def __init__(self, world: Any, disk: Any, watch: Any, path: Any) -> None:
+        self._world, self._disk, self._watch = world, disk, watch
+        #: Counts up with every change.
+        self.version = 0
+        super().__init__(path)
+
+    @contextlib.contextmanager
+    def _change(self) -> Iterator[Any]:
+        self._disk.room("records")
+        with super()._change() as db:
+            yield db
+        self.version += 1
+        self._world.touch()
+
+    def record(self, intention: Intention) -> Intention:
+        """Writes a step; whoever becomes live is looked at."""
+        recorded = super().record(intention)
+        if recorded.step is Step.LIVE:
+            self._watch.became_live(recorded.fragment, recorded.node)
+        return recorded
+
+
+def changes(sim: Any) -> list[tuple[ModuleType, str, Any]]:
+    """What is replaced for the world of `sim`."""
+    world, network = sim.world, sim.network
+    threading, time, peer = Threading(world), Time(world), partial(Peer, network, world)
+
+    def say(*words: object, **how: object) -> None:
+        text = " ".join(str(word).split("\n")[0] for word in words)
+        world.say(text)
+        sim.watch.heard(text)
+
+    def write_whole(path: Any, parts: Any, *, sync: bool = False) -> None:
+        path.disk.write_whole(path, parts, sync=sync)
+
+    def run(name: str, plan: Any, mode: str, start: Any, seal: Any, take: Any, **how: Any) -> Any:
+        return engine.Run(world, sim.watch, plan, start, seal)
+
+    def valid(epoch: Any) -> Any:
+        if epoch is None:
+            raise ValueError("nothing came")
+        return epoch
+
+    def door(host: str, port: int, ready: bool = True) -> Any:
+        return network.door(world.process(host), fixed=True)
+
+    inputs = partial(follow.Inputs, world, network, sim.watch)
+    plans = SimpleNamespace(
+        analyze=lambda spark, query, f, schemas, options, traits: sim.plans[f.name]
+    )
+    files = SimpleNamespace(write_whole=write_whole)
+    quiet = SimpleNamespace(getloadavg=lambda: (0.0, 0.0, 0.0), cpu_count=lambda: 2)
+    remove = SimpleNamespace(rmtree=lambda folder, **how: folder.disk.remove(folder))
+    by_module: dict[ModuleType, dict[str, Any]] = {
+        hosted: {
+            "threading": threading, "time": time, "print": say, "Peer": peer, "plans": plans,
+            "shutil": remove, "forget_shipments": lambda folder: None,
+            "take": checkpoints.take_more, "take_replica": checkpoints.take_replica,
+            "Rehearsals": _Rehearsals,
+        },
+        # A life is short: its state is read more often.
+        oldest: {"threading": threading, "time": time, "print": say, "PAUSE_S_MIN": 0.7},
+        health: {"threading": threading, "time": time},
+        replica: {
+            "time": time, "fork": checkpoints.Fork(), "Run": run,
+            "Epoch": epochs.Epoch, "Inputs": inputs, "EpochLog": epochs.Log,
+            "drop_torn_tail": epochs.drop_torn_tail, "reader": checkpoints.reader,
+        },
+        standby: {
+            "threading": threading, "time": time, "fork": checkpoints.Fork(), "Peer": peer,
+            "take": checkpoints.take, "print": say,
+        },
+        preparation: {"threading": threading, "time": time, "os": quiet, "print": say},
+        staged: {"threading": threading, "EpochLog": epochs.Log},
+        copy_log: {
+            "EpochLog": epochs.Log, "Epoch": epochs.Epoch, "Header": epochs.Header, "valid": valid,
+            "drop_torn_tail": epochs.drop_torn_tail,
+        },
+        successor: {"time": time, "Epoch": epochs.Epoch, "Header": epochs.Header},
+        book: {
+            "threading": threading, "time": time, "Peer": peer,
+            "Speaker": partial(follow.Speaker, world, network, sim.watch),
+        },
+        serve: {"threading": threading, "time": time, "disk": files},
+        questions: {"Giver": checkpoints.Giver},
+        loop: {"print": say},
+        setup: {"load": lambda folder: (sim.query, sim.setup)},
+        control: {
+            "threading": threading, "time": time, "print": say, "Peer": peer, "Door": door,
+            "Store": lambda path: sim.records, "refuses": network.refuses,
+            "ThreadPoolExecutor": lambda n, **how: Executor(world),
+        },
+        keeper: {
+            "threading": threading, "time": time, "print": say, "Door": door, "disk": files,
+            "SourceLog": sim.source_log,
+        },
+    }  # fmt: skip
+    return [(module, name, value) for module, names in by_module.items()
+            for name, value in names.items()]  # fmt: skip

@@ -1,0 +1,128 @@
+"""Bad days that the simulator found, each as the smallest life that showed it.
+
+A life that is marked as expected to fail is a mistake that is known and not mended yet.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from unbroken.testing import Fault, Life, Piece, Sim, simulate
+
+
+def life(nodes: int, *pieces: Piece, faults: list[Fault], sinks: tuple[str, ...] = ("a",)) -> Life:
+    return Life(7, nodes, ("s1",), pieces, 200, tuple(faults), sinks)
+
+
+def test_both_copies_of_a_held_fragment_are_restarted():
+    """Passive, arbitrary: writer and backup are killed at once, and come back with their disks.
+
+    Found: the backup came back first, was live, and was told to hold what the writer ships, which
+    had not been heard of yet.  For that it threw away its checkpoint; then the writer did the same.
+    """
+    both = [Fault(5.0, "crash", node, 0.3) for node in ("node-1", "node-2")]
+    result = simulate(life(3, Piece("a", "draw", ("s1",), "passive"), faults=both))
+    assert result.violation is None
+
+
+def test_a_gap_fragment_is_lost_while_its_sink_is_away():
+    """Found: nobody had asked, so the hole began at epoch 0, whose input was trimmed long ago.
+
+    It was on record, so every attempt failed in the same way, for ever.
+    """
+    faults = [Fault(8.0, "crash", "sink-a", 6.0), Fault(8.5, "lose", "node-1", 1.0)]
+    result = simulate(life(2, Piece("a", "window", ("s1",), "gap"), faults=faults))
+    assert result.violation is None
+
+
+def test_a_disk_is_full_when_control_answers():
+    """Found: an epoch that could not be shown ended the thread that beats."""
+    faults = [Fault(5.0, "full", "node-1", 4.0)]
+    result = simulate(life(3, Piece("a", "draw", ("s1",), "passive"), faults=faults))
+    assert result.violation is None
+
+
+def test_a_gap_fragment_whose_consumer_has_a_standby():
+    """Found: the successor waited for the standby to say how far it is.  Standbys never ask."""
+    pieces = Piece("a", "map", ("s1",), "gap"), Piece("b", "map", ("a",), "passive")
+    faults = [Fault(5.0, "crash", "node-1", 20.0)]
+    result = simulate(life(4, *pieces, faults=faults, sinks=("b",)))
+    assert result.violation is None
+
+
+def test_two_gap_fragments_in_a_row_are_lost():
+    """Found: the first waited for the second to say how far it is, the second for its input."""
+    pieces = Piece("a", "map", ("s1",), "gap"), Piece("b", "window", ("a",), "gap")
+    faults = [Fault(5.0, "lose", node, 3.0) for node in ("node-1", "node-2")]
+    result = simulate(life(3, *pieces, faults=faults, sinks=("b",)))
+    assert result.violation is None
+
+
+def test_a_fragment_without_a_policy_comes_back_and_its_consumer_is_lost():
+    """Found: after its node was back, control never counted the fragment as live again.
+
+    So nobody served it in control's eyes, and no consumer of it could ever be repaired.
+    """
+    pieces = Piece("a", "count", ("s1",), "restart"), Piece("b", "window", ("a",), "upstream")
+    faults = [Fault(5.0, "crash", "node-1", 1.0), Fault(9.0, "lose", "node-2", 20.0)]
+    result = simulate(life(3, *pieces, faults=faults, sinks=("b",)))
+    assert result.violation is None
+
+
+@pytest.mark.xfail(reason="a gap fragment that is only silent still serves", strict=True)
+def test_a_gap_fragment_is_silent_and_not_dead():
+    """Control does not hear it, its consumers do: they take what its successor calls lost."""
+    faults = [Fault(5.0, "cut one way", "node-1", 30.0, "control")]
+    result = simulate(life(2, Piece("a", "map", ("s1",), "gap"), faults=faults))
+    assert result.violation is None
+
+
+@pytest.mark.xfail(
+    reason="what was made of an epoch that is lost cannot be made again", strict=True
+)
+def test_a_gap_fragment_and_the_furthest_copy_of_its_consumer_are_lost_together():
+    """The backup has to make again what was shown already, and gets a gap for it."""
+    pieces = Piece("a", "map", ("s1",), "gap"), Piece("b", "count", ("a",), "passive")
+    faults = [
+        Fault(4.0, "pause", "node-3", 1.5),
+        Fault(5.0, "lose", "node-1", 20.0),
+        Fault(5.0, "lose", "node-2", 20.0),
+    ]
+    result = simulate(life(4, *pieces, faults=faults, sinks=("b",)))
+    assert result.violation is None
+
+
+def test_a_sink_is_away_while_its_fragment_is_rebuilt_twice():
+    """Found: only the first node knew that the sink is waited for, and its disk was lost.
+
+    Those who rebuilt the fragment had never heard of it, and gave up what it had not taken.
+    """
+    faults = [
+        Fault(4.0, "crash", "sink-a", 14.0),
+        Fault(4.5, "lose", "node-1", 20.0),
+        Fault(9.0, "lose", "node-3", 20.0),
+    ]
+    sim = Sim(life(3, Piece("a", "window", ("s1",), "upstream"), faults=faults))
+    assert sim.run().violation is None
+    (sink,) = sim.sinks()
+    assert sink.error is None
+    assert sink.next >= 200
+
+
+def test_the_only_producer_dies_with_its_consumer():
+    """Upstream twice, on one node: what the first kept for the second may be gone.
+
+    That is beyond what upstream backup promises (docs/upstream.md), and it is said.
+    """
+    pieces = Piece("a", "map", ("s1",), "upstream"), Piece("b", "window", ("a",), "upstream")
+    faults = [Fault(5.0, "crash", "node-1", 8.0), Fault(16.0, "crash", "node-2", 5.0)]
+    result = simulate(life(2, *pieces, faults=faults, sinks=("b",)))
+    assert result.violation is None
+    assert any("'b' cannot be rebuilt: it needs 'a'" in line.text for line in result.story)
+
+
+def test_whoever_rebuilds_a_fragment_does_not_reach_its_producer():
+    """Found: without an answer it took it that there is no seed, and said that all is lost."""
+    faults = [Fault(5.0, "pause", "node-1", 14.0), Fault(7.6, "cut", "node-2", 4.8, "keeper")]
+    result = simulate(life(2, Piece("a", "window", ("s1",), "upstream"), faults=faults))
+    assert result.violation is None

@@ -1,0 +1,68 @@
+"""Simulated clusters: fixed seeds, fresh seeds, and that one seed is one life."""
+
+from __future__ import annotations
+
+import secrets
+
+import pytest
+
+from unbroken.testing import Life, random_life, simulate
+from unbroken.testing.life import FAULTS, POLICIES
+
+#: Lives of one group; the groups take turns with faults and policies.
+GROUP = 20
+
+
+def live(life: Life) -> None:
+    """Lives, and tells how to do it again if an invariant does not hold."""
+    result = simulate(life)
+    story = "\n".join(map(str, result.story[-60:]))
+    assert result.violation is None, (
+        f"{result.violation}\n{life.text}\n{story}\nunbroken sim --seeds 1 --from {life.seed}"
+    )
+
+
+@pytest.mark.parametrize("first", range(0, 5 * GROUP, GROUP))
+def test_nothing_goes_wrong_in_fixed_lives(first: int):
+    """All faults, all policies; the seeds are always the same."""
+    for seed in range(first, first + GROUP):
+        live(random_life(seed))
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_nothing_goes_wrong_with_one_kind_of_fault(kind: str):
+    """The same fault again and again finds what a mixture passes by."""
+    for seed in range(10):
+        live(random_life(10_000 + seed, faults=[kind], epochs=120))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_nothing_goes_wrong_with_one_policy(policy: str):
+    """Chains of one policy."""
+    for seed in range(10):
+        live(random_life(20_000 + seed, policies=[policy], epochs=120))
+
+
+def test_nothing_goes_wrong_in_fresh_lives():
+    """Other seeds in every run; they are printed, so that a failure can be lived again."""
+    first = 1_000_000 + secrets.randbelow(1_000_000_000)
+    print(f"fresh seeds from {first}")
+    for seed in range(first, first + GROUP):
+        live(random_life(seed))
+
+
+def test_one_seed_is_one_life():
+    """Equal seeds, equal stories, to the last event."""
+    for seed in (3, 8, 21):
+        one, other = simulate(random_life(seed)), simulate(random_life(seed))
+        assert (one.story, one.events, one.now_s) == (other.story, other.events, other.now_s)
+
+
+def test_a_life_without_faults_is_quiet():
+    """Nobody is declared dead, and nothing is repaired, when nothing happens."""
+    for seed in range(5):
+        result = simulate(random_life(seed, faults=[], epochs=60))
+        assert result.violation is None
+        # Now and then everything is started again in the end; before that nothing is to be said.
+        said = [line.text for line in result.story if line.at_s < 5.9 and line.who == "control"]
+        assert said == []
