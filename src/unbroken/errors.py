@@ -88,6 +88,9 @@ class CheckpointLost(UnbrokenError):
 class FragmentFailed(UnbrokenError):
     """The fragment's code failed inside Spark; its node and the other fragments go on."""
 
+    #: Whether the reason is outside the user's code, and may be gone next time.
+    passing = False
+
 
 class DiskError(UnbrokenError):
     """A disk is full or cannot be written; nothing half-written is visible."""

@@ -10,7 +10,7 @@ from unbroken.testing import Life, random_life, simulate
 from unbroken.testing.life import FAULTS, POLICIES
 
 #: Lives of one group; the groups take turns with faults and policies.
-GROUP = 20
+GROUP = 15
 
 
 def live(life: Life) -> None:
@@ -22,7 +22,7 @@ def live(life: Life) -> None:
     )
 
 
-@pytest.mark.parametrize("first", range(0, 5 * GROUP, GROUP))
+@pytest.mark.parametrize("first", range(0, 4 * GROUP, GROUP))
 def test_nothing_goes_wrong_in_fixed_lives(first: int):
     """All faults, all policies; the seeds are always the same."""
     for seed in range(first, first + GROUP):
@@ -32,14 +32,14 @@ def test_nothing_goes_wrong_in_fixed_lives(first: int):
 @pytest.mark.parametrize("kind", FAULTS)
 def test_nothing_goes_wrong_with_one_kind_of_fault(kind: str):
     """The same fault again and again finds what a mixture passes by."""
-    for seed in range(10):
+    for seed in range(6):
         live(random_life(10_000 + seed, faults=[kind], epochs=120))
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_nothing_goes_wrong_with_one_policy(policy: str):
     """Chains of one policy."""
-    for seed in range(10):
+    for seed in range(6):
         live(random_life(20_000 + seed, policies=[policy], epochs=120))
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from unbroken.epochs import Epoch
-from unbroken.errors import CheckpointLost, UnbrokenError
+from unbroken.errors import CheckpointLost, FragmentFailed, UnbrokenError
 from unbroken.gate import Gate
 from unbroken.node.hosted import Hosted
 from unbroken.node.replica import Replica
@@ -188,8 +188,23 @@ def test_nobody_waits_for_a_fragment_that_has_stumbled(tmp_path: Path):
     """A node that starts a dozen fragments starts those that stumbled again afterwards: it would
     wait for minutes otherwise, for each of them."""
     replica = a_replica(tmp_path)
-    run: Any = SimpleNamespace(failure=lambda: UnbrokenError("late"), stumbled="Python came late")
+    late = FragmentFailed("Python came late")
+    late.passing = True
+    run: Any = SimpleNamespace(failure=lambda: late)
     replica._run = run
     began_s = time.monotonic()
     replica.wait_asked(timeout_s=60.0)
     assert time.monotonic() - began_s < 30.0
+    assert (replica.stumbled, replica.failed) == ("Python came late", "")
+
+
+def test_one_that_is_stopped_to_be_started_again_is_not_taken_for_failed(tmp_path: Path):
+    """Whoever asks for its state in that moment gets one answer: a query that was stopped says
+    nothing any more, and what it said before must not count as the whole of it."""
+    replica = a_replica(tmp_path)
+    late = FragmentFailed("Python came late")
+    late.passing = True
+    answers = iter([late, None])
+    run: Any = SimpleNamespace(failure=lambda: next(answers))
+    replica._run = run
+    assert replica.failed == ""

@@ -124,7 +124,7 @@ def rows_of(stream: list[tuple[int, list[Row]]], gap: int | None) -> list[list[R
     return made
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(stream=streams, delay=st.integers(0, 4000), gap=st.none() | st.integers(1, 9000),
        data=st.data())  # fmt: skip
 def test_a_successor_from_the_seed_says_what_the_first_one_said(

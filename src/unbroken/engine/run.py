@@ -197,16 +197,13 @@ class Run:
         text = self._cause()
         if text is None:
             return None
-        return FragmentFailed(
+        failed = FragmentFailed(
             f"fragment {self._name!r} stopped after epoch {self._epoch}: {_last_words(text)}",
             hint="mend the fragment and start again: it goes on from its last committed epoch",
         )
-
-    @property
-    def stumbled(self) -> str:
-        """Why it stopped, if that is outside the user's code and may be gone next time; else ""."""
-        text = self._cause() or ""
-        return _last_words(text) if _PASSING.search(text) else ""
+        # Said with it: asked a moment later the query may have been stopped, and say nothing.
+        failed.passing = bool(_PASSING.search(text))
+        return failed
 
     def _cause(self) -> str | None:
         """The innermost reason why Spark stopped; None while it runs."""

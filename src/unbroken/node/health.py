@@ -133,7 +133,10 @@ class Health:
     @property
     def stumbled(self) -> str:
         """Why it stopped, if a new start may mend that; else ""."""
-        return self._run.stumbled if self._run and self._failed_by_itself is None else ""
+        if self._run is None or self._failed_by_itself is not None:
+            return ""
+        failure = self._run.failure()
+        return failure.what if failure is not None and failure.passing else ""
 
     @property
     def lost(self) -> bool:
@@ -152,7 +155,7 @@ class Health:
         if self._failed_by_itself is not None or self._run is None:
             return self._failed_by_itself
         failure = self._run.failure()
-        if failure is not None and self._run.stumbled and not self.given_up:
+        if failure is not None and failure.passing and not self.given_up:
             return None  # It is about to be started again.
         return failure
 

@@ -67,7 +67,7 @@ class Run:
         self._busy = self._stopped = False
         #: Whether its last question was answered with "not yet".
         self._asking = False
-        self._failure = self._stumbled = ""
+        self._failure, self._stumbled = "", False
         #: The replica that it works for: Spark's sources find it behind the node's door.
         self.replica: Any = seal.__self__  # type: ignore[attr-defined]
         self.replica._changed.watchers.append(self._news)
@@ -104,17 +104,16 @@ class Run:
 
     def failure(self) -> FragmentFailed | None:
         """Why it stopped, if it did by itself."""
-        return FragmentFailed(self._failure) if self._failure and not self._stopped else None
-
-    @property
-    def stumbled(self) -> str:
-        """Why it stopped, if a new start may mend that."""
-        return self._stumbled
+        if not self._failure or self._stopped:
+            return None
+        failed = FragmentFailed(self._failure)
+        failed.passing = self._stumbled
+        return failed
 
     def stumble(self) -> None:
         """A worker process of its dies."""
         if not self._stopped and not self._failure:
-            self._failure = self._stumbled = "Python worker exited unexpectedly"
+            self._failure, self._stumbled = "Python worker exited unexpectedly", True
 
     @property
     def ended(self) -> bool:
