@@ -10,7 +10,7 @@ from unbroken.testing import Life, random_life, simulate
 from unbroken.testing.life import FAULTS, POLICIES
 
 #: Lives of one group; the groups take turns with faults and policies.
-GROUP = 15
+GROUP = 12
 
 
 def live(life: Life) -> None:

@@ -357,9 +357,9 @@ VARIANTS: dict[str, Variant] = {
         Variant("speaks before s + 1", _speaks_too_soon, policies=("upstream",)),
         Variant("acks before the commit", _acks_before_commit),
         Variant("a gap counted from the lowest consumer", _lowest_consumer,
-                ("crash", "pause"), ("gap",), seeds=40),
+                ("crash", "pause"), ("gap",), seeds=10, first=30),
         Variant("a hole that waits for nobody", _does_not_wait,
-                ("crash", "pause"), ("gap",), seeds=40),
+                ("crash", "pause"), ("gap",), seeds=10, first=30),
         Variant("a producer that forgets terms", _forgets_terms, life=_life(
             "count", "active", Fault(4.0, "cut one way", "node-1", 25.0, "control"),
             Fault(15.0, "crash", "keeper", 0.5))),
