@@ -5,29 +5,21 @@ The cells that are not here are in `test_recovery`.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import cells
 import pytest
+from waiting import until
 
 import unbroken as ub
 from unbroken.policies import Active, Gap, Passive
 from unbroken.policies.guarantee import Recovery, guarantee
 from unbroken.policies.traits import OperatorClass
 
-WAIT_S = 150.0
 WHOLE = {name: policy.survives(policy.copies) for name, (_, policy) in cells.CELLS.items()}
-
-
-def until(condition: Callable[[], object], what: Callable[[], object]) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s, what()
-        time.sleep(0.05)
 
 
 def protection(cluster: ub.LocalCluster) -> dict[str, dict[str, Any]]:
@@ -39,7 +31,7 @@ def wait_whole(cluster: ub.LocalCluster) -> None:
     def whole() -> bool:
         return {n: told["survives"] for n, told in protection(cluster).items()} == WHOLE
 
-    until(whole, lambda: protection(cluster))
+    until(whole, "whole again by itself")
 
 
 def on(cluster: ub.LocalCluster, node: str) -> set[str]:

@@ -10,31 +10,23 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import kinds
 import pytest
 import recovery_query
+from waiting import until
 
 import unbroken as ub
 from unbroken.streams.flight import Peer
 
-WAIT_S = 150.0
 PRECISE = ("chained", "joined", "totals")
 WHOLE = {
     "stateless": 1, "chained": 1, "joined": 1, "union_windows": 1, "totals": 1, "distinct": 0,
     "noisy": 1, "heard": 1,
 }  # fmt: skip
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.05)
 
 
 class Driven:

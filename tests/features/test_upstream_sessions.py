@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 
 import kinds
 import pytest
+from waiting import until
 
 import unbroken as ub
 from unbroken.streams.flight import Peer
-
-WAIT_S = 150.0
 
 query = ub.Query("sessions", epoch="manual")
 left = query.source("left", "ts TIMESTAMP, k INT, v DOUBLE", event_time="ts")
@@ -28,13 +25,6 @@ def passed_on(sessions):
 
 
 query.sink(passed_on)
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.05)
 
 
 @pytest.mark.timeout(600)

@@ -109,9 +109,14 @@ def test_one_that_never_could_says_so(begun: Callable[..., OldestSession]):
 
 
 def test_a_replica_that_is_mute_is_left_alone(begun: Callable[..., OldestSession]):
-    speaks = [False]
-    oldest = begun(lambda after: Reading(after + 1, None), lambda: speaks[0])
-    time.sleep(0.1)
+    speaks, asked = [False], []
+
+    def may_read() -> bool:
+        asked.append(True)
+        return speaks[0]
+
+    oldest = begun(lambda after: Reading(after + 1, None), may_read)
+    until(lambda: len(asked) > 3)
     assert oldest.take() == []
     speaks[0] = True
     until(oldest.take)

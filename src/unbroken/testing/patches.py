@@ -42,8 +42,8 @@ from unbroken.testing.threads import Executor, Threading, Time
 
 
 @contextlib.contextmanager
-def patched(changes: list[tuple[ModuleType, str, Any]]) -> Iterator[None]:
-    """Changes names of modules, and puts them back.
+def patched(changes: list[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Changes names of modules or classes, and puts them back.
 
     >>> import unbroken.streams.serve as module
     >>> with patched([(module, "POLL_S", 0.0)]): print(module.POLL_S)
@@ -100,7 +100,7 @@ class Records(Store):
         return recorded
 
 
-def changes(sim: Any) -> list[tuple[ModuleType, str, Any]]:
+def changes(sim: Any) -> list[tuple[Any, str, Any]]:
     """What is replaced for the world of `sim`."""
     world, network = sim.world, sim.network
     threading, time, peer = Threading(world), Time(world), partial(Peer, network, world)

@@ -36,8 +36,9 @@ from unbroken.streams.serve import Served
 from unbroken.testing import checkpoints, engine
 from unbroken.testing.checkpoints import Checkpoint, Fork
 from unbroken.testing.life import Fault, Life, Piece, random_life
+from unbroken.testing.patches import patched
 
-#: Class, name of the attribute, what it is instead.
+#: Class or module, name of the attribute, what it is instead.
 Change = tuple[Any, str, Any]
 
 
@@ -82,14 +83,8 @@ def variant(name: str) -> Iterator[None]:
     if name and name not in VARIANTS:
         raise DefinitionError(f"no variant {name!r}", hint="one of " + ", ".join(VARIANTS))
     changes = VARIANTS[name].changes() if name else []
-    before = [(owner, key, vars(owner)[key]) for owner, key, _ in changes]
-    for owner, key, value in changes:
-        setattr(owner, key, value)
-    try:
+    with patched(changes):
         yield
-    finally:
-        for owner, key, value in before:
-            setattr(owner, key, value)
 
 
 def _acks_before_shipped() -> list[Change]:

@@ -1,0 +1,16 @@
+"""Waiting for a condition, with a limit."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+WAIT_S = 150.0
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Waits until `condition` holds; fails with `what` if that takes too long."""
+    deadline_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s, what
+        time.sleep(0.05)
