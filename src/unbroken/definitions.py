@@ -10,8 +10,8 @@ import inspect
 import re
 from pathlib import Path
 
-_LENGTH = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h)\s*")
-_UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
+_LENGTH = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)\s*")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 _OURS = str(Path(__file__).resolve().parent / "_")[:-1]
 #: Queries that come with Unbroken and are read like a user's own.

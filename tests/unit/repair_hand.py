@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from unbroken.control.intentions import Intention, Placed, Producer, Standing, Step
-from unbroken.control.repair import Repairs
+from unbroken.control.repair import MADE_EPOCHS_MIN, Repairs
 from unbroken.control.replicas import Replicas
 from unbroken.control.writers import Takeover, Writers
 
@@ -79,7 +79,8 @@ class Hand:
             if i.step is Step.SHIP:
                 self.repairs.shipped(i.fragment, i.term)
             if i.step is Step.CATCH_UP:
-                self.repairs.progress(i.fragment, i.term, newcomer=9, others=9)
+                for epoch in (9, 9 + MADE_EPOCHS_MIN):
+                    self.repairs.progress(i.fragment, i.term, newcomer=epoch, others=epoch)
 
     def standing(self, fragment: str = "a") -> dict[str, str]:
         return {node: str(standing) for node, standing in self.replicas.of(fragment).items()}

@@ -40,8 +40,8 @@ def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("code", "arguments", "what"),
     [
-        (2, ("--policies", "active,fast"), "unknown policy 'fast'"),
-        (2, ("--policies", ""), "unknown policy ''"),
+        (2, ("--policies", "active,fast"), "'fast' is unknown"),
+        (2, ("--policies", ""), "'' is unknown"),
         (2, ("nowhere.py",), "nowhere.py: no such file"),
         (2, ("--source", "sales=sales.csv"), "without a query"),
         (2, ("till.py",), "source 'sales' of query 'till' has no file"),

@@ -16,7 +16,7 @@ OLD, NEW = 100, 200
 
 
 def told(nodes: list[str], survives: int, *, pid: int, state: str = "running") -> dict[str, Any]:
-    node = {"state": state, "pid": pid, "fragments": {"output": {}}}
+    node = {"state": state, "pid": pid, "fragments": {"output": {"epoch": 5}}}
     protection = {"nodes": nodes, "survives": survives}
     return {"nodes": {"node-1": node}, "fragments": {"output": protection}}
 
@@ -45,6 +45,18 @@ def test_whole_is_what_the_policy_promises(
     made = contender(policy, status, monkeypatch)
     try:
         assert made.whole() is whole
+    finally:
+        made.close()
+
+
+def test_a_copy_that_is_far_behind_does_not_make_it_whole(monkeypatch: pytest.MonkeyPatch):
+    status = told(["node-1", "node-2"], 1, pid=NEW)
+    status["nodes"]["node-2"] = {**status["nodes"]["node-1"], "fragments": {"output": {"epoch": 2}}}
+    made = contender(Active(), status, monkeypatch)
+    try:
+        assert not made.whole()
+        status["nodes"]["node-2"]["fragments"]["output"]["epoch"] = 3
+        assert made.whole()
     finally:
         made.close()
 

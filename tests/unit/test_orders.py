@@ -35,7 +35,7 @@ def test_a_copy_is_taken_then_run_and_what_is_left_of_the_dead_one_is_kept_until
     hand.repairs.shipped("a", expected.term)
     hand.to(Step.CATCH_UP)
     assert told(hand, Active(), "3") == {"run": ["a"]}
-    hand.repairs.progress("a", expected.term, newcomer=5, others=5)
+    hand.act()
     hand.to(Step.LIVE)
     hand.to(Step.RELEASE)
     assert told(hand, Active(), "2") == told(hand, Active(), "3") == {"run": ["a"]}

@@ -7,7 +7,12 @@ from repair_hand import CLICKS, Hand
 
 from unbroken.control.attempts import RETRY_S_MAX
 from unbroken.control.intentions import Producer, Step
-from unbroken.control.repair import LAG_EPOCHS_MAX, Repairs
+from unbroken.control.repair import (
+    LAG_EPOCHS_MAX,
+    MADE_EPOCHS_MIN,
+    QUIET_S_MIN,
+    Repairs,
+)
 from unbroken.control.work import STALL_S_MAX
 
 
@@ -91,6 +96,32 @@ def test_a_newcomer_is_live_when_it_is_close_enough():
     hand.repairs.progress("a", term, newcomer=50, others=51 + LAG_EPOCHS_MAX)
     assert hand.decide() == []
     hand.repairs.progress("a", term, newcomer=60, others=60 + LAG_EPOCHS_MAX)
+    assert hand.step().step is Step.LIVE
+
+
+def test_a_newcomer_is_not_live_for_what_was_shipped_to_it():
+    """Found on real Spark: live at once, and half a minute behind a little later."""
+    hand = Hand({"a": "12"}, "123")
+    hand.repairs.dead("1")
+    term = hand.to(Step.CATCH_UP).term
+    for made in range(MADE_EPOCHS_MIN):
+        hand.repairs.progress("a", term, newcomer=50 + made, others=50 + made)
+        assert hand.decide() == []
+    hand.repairs.progress("a", term, newcomer=50 + MADE_EPOCHS_MIN, others=54)
+    assert hand.step().step is Step.LIVE
+
+
+def test_a_newcomer_that_has_nothing_to_make_is_live_after_a_while():
+    hand = Hand({"a": "12"}, "123")
+    hand.repairs.dead("1")
+    term = hand.to(Step.CATCH_UP).term
+    hand.repairs.progress("a", term, newcomer=50, others=50)
+    assert hand.decide() == []
+    hand.now_s += QUIET_S_MIN
+    assert hand.decide() == []
+    hand.repairs.progress("a", term, newcomer=50, others=51)
+    assert hand.decide() == [], "there is something to make"
+    hand.repairs.progress("a", term, newcomer=50, others=50)
     assert hand.step().step is Step.LIVE
 
 

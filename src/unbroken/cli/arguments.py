@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,27 @@ def named_path(text: str) -> tuple[str, Path]:
     if not (name and equals and path):
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=PATH")
     return name, Path(path)
+
+
+def chosen(option: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
+    """Some of the `known` words, with commas between them, each once.
+
+    >>> chosen("--faults", "kill, pause,kill", ["kill", "pause"])
+    ('kill', 'pause')
+    """
+    words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+    for word in words:
+        if word not in known:
+            raise DefinitionError(
+                f"{option} {text}: {word!r} is unknown",
+                hint=f"some of {','.join(known)}, with commas between them",
+            )
+    return words
+
+
+def say(text: str) -> None:
+    """Progress of long work, on stderr."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def positive(text: str) -> int:

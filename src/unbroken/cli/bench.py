@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -80,7 +78,8 @@ def register(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Measures one contender after the other, and shows what is known, however it ends."""
-    policies = _policies(given.policies)
+    names = arguments.chosen("--policies", given.policies, list(POLICIES))
+    policies = [POLICIES[name]() for name in names]
     workload = _workload(given)
     _make_folder(given.out)
     kills = given.kills or (QUICK_KILLS if given.quick else KILLS)
@@ -89,9 +88,11 @@ def run(given: argparse.Namespace) -> int:
 
     def one(name: str, text: str, make: Callable[[], Any]) -> None:
         found.append(Found(name, text))
-        measure(found[-1], workload, make, kills=kills, undisturbed_s=undisturbed_s, say=_say)
+        measure(
+            found[-1], workload, make, kills=kills, undisturbed_s=undisturbed_s, say=arguments.say
+        )
         if found[-1].outcome != MEASURED:
-            _say(f"{name}: {found[-1].outcome}")
+            arguments.say(f"{name}: {found[-1].outcome}")
 
     try:
         for policy in policies:
@@ -99,7 +100,7 @@ def run(given: argparse.Namespace) -> int:
         if given.plain is not False and isinstance(workload, Counts):
             one(report.PLAIN, workload.text(Restart()), partial(Plain, workload))
     except KeyboardInterrupt:
-        _say("stopped; what was measured so far:")
+        arguments.say("stopped; what was measured so far:")
         raise
     finally:
         asked = {"rate": given.rate, "kills": kills, "nodes": NODES}
@@ -115,18 +116,7 @@ def _show(result: dict[str, Any], found: list[Found], given: argparse.Namespace)
     if any(each.ran for each in found):
         (given.out / "recovery.json").write_text(json.dumps(result, indent=1) + "\n")
         (given.out / "recovery.svg").write_text(figure.draw(found))
-        _say(f"written: {given.out}/recovery.json, {given.out}/recovery.svg")
-
-
-def _policies(text: str) -> list[Policy]:
-    names = [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in POLICIES:
-            raise DefinitionError(
-                f"--policies {text}: unknown policy {name!r}",
-                hint=f"some of {','.join(POLICIES)}, with commas between them",
-            )
-    return [POLICIES[name]() for name in dict.fromkeys(names)]
+        arguments.say(f"written: {given.out}/recovery.json, {given.out}/recovery.svg")
 
 
 def _workload(given: argparse.Namespace) -> Workload:
@@ -145,7 +135,7 @@ def _workload(given: argparse.Namespace) -> Workload:
             )
     query = load(given.file)
     paths = arguments.paths(given.source, list(query.sources), query.name, "source")
-    return Replayed(query, paths, given.rate, _say)
+    return Replayed(query, paths, given.rate, arguments.say)
 
 
 def _make_folder(path: Path) -> None:
@@ -158,7 +148,3 @@ def _make_folder(path: Path) -> None:
         ) from None
     if not os.access(path, os.W_OK):
         raise UnbrokenError(f"cannot write into {path}", hint="choose another directory: --out DIR")
-
-
-def _say(text: str) -> None:
-    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)

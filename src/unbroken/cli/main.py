@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
 
-from unbroken.cli import bench, demo, explain, follow, node, run, send, sim, status
+from unbroken.cli import bench, chaos, demo, explain, follow, node, run, send, sim, status
 from unbroken.errors import DefinitionError, UnbrokenError
 
-COMMANDS = (run, follow, send, status, node, explain, bench, demo, sim)
+COMMANDS = (run, follow, send, status, node, explain, bench, chaos, demo, sim)
 
 
 class _Terminated(KeyboardInterrupt):

@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Any
 
-from unbroken.errors import DefinitionError
+from unbroken.cli import arguments
 
 
 def register(commands: Any) -> None:
@@ -37,8 +37,10 @@ def run(given: argparse.Namespace) -> int:
     from unbroken.testing import life as lives
     from unbroken.testing.variants import variant
 
-    faults = _chosen("--faults", given.faults, lives.FAULTS)
-    policies = _chosen("--policy", given.policy, lives.POLICIES)
+    faults = arguments.chosen("--faults", given.faults or ",".join(lives.FAULTS), lives.FAULTS)
+    policies = arguments.chosen(
+        "--policy", given.policy or ",".join(lives.POLICIES), lives.POLICIES
+    )
     began_s, done, epochs, failures, recoveries = time.monotonic(), 0, 0, 0, 0
     with variant(given.variant):
         for seed in range(given.first, given.first + given.seeds):
@@ -59,16 +61,6 @@ def run(given: argparse.Namespace) -> int:
         f"invariant was broken.  {60 * done / max(took_s, 1e-9):.0f} clusters per minute."
     )
     return 0
-
-
-def _chosen(option: str, given: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    chosen = tuple(word.strip() for word in given.split(",") if word.strip())
-    wrong = [word for word in chosen if word not in known]
-    if wrong:
-        raise DefinitionError(
-            f"{option}: {wrong[0]!r} is unknown", hint=f"one of {', '.join(known)}"
-        )
-    return chosen or known
 
 
 def _live(life: Any) -> Any:

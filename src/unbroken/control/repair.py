@@ -40,7 +40,8 @@ This module only decides.  It does no I/O; the caller passes in monotonic time.
 >>> repairs.shipped("alerts", 3)
 >>> [step] = repairs.decide(now_s=9.0); repairs.recorded(step); step.sentence
 'alerts: node-3 catches up (term 3)'
->>> repairs.progress("alerts", 3, newcomer=41, others=42)
+>>> repairs.progress("alerts", 3, newcomer=39, others=39)     # As it was shipped.
+>>> repairs.progress("alerts", 3, newcomer=42, others=43)
 >>> [step] = repairs.decide(now_s=9.5); repairs.recorded(step); repairs.survives("alerts")
 1
 >>> [release] = repairs.decide(now_s=9.6); release.under(4).sentence
@@ -58,8 +59,13 @@ from unbroken.control.replicas import Replicas
 from unbroken.control.work import STALL_S_MAX, Work
 from unbroken.control.writers import Writers
 
-#: A newcomer that is at most so many epochs behind the others is live.
+#: A newcomer that is at most so many epochs behind the others is live ...
 LAG_EPOCHS_MAX = 2
+#: ... when it has made so many itself: what was shipped says nothing about its speed, and the first
+#: ones of a young JVM take seconds (measured: one that counted as live at once was 60 behind).
+MADE_EPOCHS_MIN = 3
+#: Or there was nothing to make for so long.
+QUIET_S_MIN = 2.0
 
 
 class Repairs:
@@ -216,9 +222,17 @@ class Repairs:
         """The newcomer serves up to epoch `newcomer`, the others up to `others` (if any does)."""
         work = self._under(fragment, term, Step.CATCH_UP)
         if work is not None:
+            if work.shipped is None:
+                work.shipped = newcomer
             if newcomer > work.epoch:
                 work.epoch, work.moved_s = newcomer, self._now_s
-            work.done = others is None or newcomer + LAG_EPOCHS_MAX >= others
+            work.done = others is None or self._keeps_up(work, others)
+
+    def _keeps_up(self, work: Work, others: int) -> bool:
+        assert work.shipped is not None
+        if work.epoch >= work.shipped + MADE_EPOCHS_MIN:
+            return work.epoch + LAG_EPOCHS_MAX >= others
+        return work.epoch >= others and self._now_s - work.moved_s >= QUIET_S_MIN
 
     def failed(self, fragment: str, term: int, reason: str) -> None:
         """The repair cannot go on: its newcomer is released, and another try made later."""

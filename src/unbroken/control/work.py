@@ -44,6 +44,8 @@ class Work:
     #: The node's own part of the step, for `ship` and `catch up`.
     done: bool = False
     epoch: int = -1
+    #: The newest epoch that it had when it was first heard of, for `catch up`.
+    shipped: int | None = None
 
     @property
     def copied(self) -> bool:

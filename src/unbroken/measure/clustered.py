@@ -17,7 +17,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -29,27 +29,29 @@ from unbroken.local import CONTROL, KEEPER, LocalCluster
 from unbroken.measure import compare, costs
 from unbroken.measure.compare import Difference
 from unbroken.measure.contender import Kill, until
+from unbroken.measure.following import Following
 from unbroken.measure.watch import Watch
 from unbroken.measure.workload import Workload
 from unbroken.node.setup import RUNNING
-from unbroken.policies import Passive, Policy, Restart
+from unbroken.policies import Active, Passive, Policy, Restart
 
 NODES = 3
-RETRY_S = 0.1
+#: A copy that is further behind would be heard as silence when the other one dies.
+BEHIND_EPOCHS_MAX = 2
 #: How often the control plane's log is looked at, and how long at most.
 NOTICE_S, NOTICE_S_MAX = 0.01, 60.0
 
 
 class Clustered:
-    """`workload` on `NODES` nodes, every fragment under `policy`."""
+    """`workload` on some nodes, every fragment under `policy`, or as it is written."""
 
-    def __init__(self, workload: Workload, policy: Policy) -> None:
+    def __init__(self, workload: Workload, policy: Policy | None, nodes: int = NODES) -> None:
         self._workload, self._policy = workload, policy
         self._query = workload.query(policy)
-        self._cluster = LocalCluster(self._query, NODES)
+        self._cluster = LocalCluster(self._query, nodes)
         self._producers: dict[str, Producer] = {}
-        self._sources: dict[str, _Following] = {}
-        self._sinks: dict[str, _Following] = {}
+        self._sources: dict[str, Following] = {}
+        self._sinks: dict[str, Following] = {}
         #: When the newest row of each epoch was due, for results that do not carry it.
         self._due_s: dict[int, float] = {}
         self._down: str | None = None
@@ -64,11 +66,11 @@ class Clustered:
         self._cluster.start()
         # Followers of sources are waited for: a source trims what its fragments have committed.
         self._sources = {
-            name: _Following(self._cluster, name, lambda epoch: None, consumer="bench")
+            name: Following(self._cluster, name, lambda epoch: None, consumer="bench")
             for name in self._query.sources
         }
         self._sinks = {
-            name: _Following(self._cluster, name, self._due) for name in self._query.sinks
+            name: Following(self._cluster, name, self._due) for name in self._query.sinks
         }
         for following in (*self._sources.values(), *self._sinks.values()):
             following.start()
@@ -127,7 +129,8 @@ class Clustered:
         return all(self._whole(status, name) for name in self._query.fragments)
 
     def _whole(self, status: Mapping[str, Any], fragment: str) -> bool:
-        if isinstance(self._policy, Restart):
+        policy = self._query.fragments[fragment].policy
+        if isinstance(policy, Restart):
             # Reports of a process that is dead may still be there: those of its successor count.
             nodes = [n for n in self._cluster.nodes if n in status["nodes"]]
             return any(
@@ -136,9 +139,10 @@ class Clustered:
                 if n in running(status, fragment)
             )
         told = status["fragments"].get(fragment)
-        wanted = self._policy.survives(self._policy.copies)
-        served = bool(told and told["nodes"] and told["survives"] == wanted)
-        return served and (not isinstance(self._policy, Passive) or warm(status, fragment))
+        served = bool(told and told["nodes"] and told["survives"] == policy.survives(policy.copies))
+        if isinstance(policy, Active):
+            return served and behind(status, fragment) <= BEHIND_EPOCHS_MAX
+        return served and (not isinstance(policy, Passive) or warm(status, fragment))
 
     def mend(self) -> None:
         """The killed node comes back: as a spare, or to go on with what it held."""
@@ -168,6 +172,10 @@ class Clustered:
 
     def finish(self) -> Difference:
         """Every epoch that was sealed must have come out, as an undisturbed run makes it."""
+        return sum(self.differences().values(), Difference())
+
+    def differences(self) -> dict[str, Difference]:
+        """The same, by sink."""
         last = self._cluster.finish()
         every = [*self._sources.values(), *self._sinks.values()]
         until(lambda: all(f.next >= last for f in every), "the last epoch", check=self.check)
@@ -177,7 +185,8 @@ class Clustered:
         }
         came = {name: following.epochs for name, following in self._sinks.items()}
         self.close()  # The undisturbed run may want the machine.
-        return compare.streams(self._workload.answers(self._policy, sent), came)
+        answers = self._workload.answers(self._policy, sent)
+        return {name: compare.epochs(answers[name], came[name]) for name in came}
 
     def close(self) -> None:
         """Ends every process; may be said twice."""
@@ -233,6 +242,19 @@ def warm(status: Mapping[str, Any], fragment: str) -> bool:
     return any(each and each["prepared"] for each in standbys)
 
 
+def behind(status: Mapping[str, Any], fragment: str) -> int:
+    """How many epochs the slowest copy of `fragment` is behind the fastest.
+
+    >>> told = {n: {"fragments": {"counts": {"epoch": n}}} for n in (7, 9, 4)}
+    >>> behind({"nodes": told, "fragments": {"counts": {"nodes": [7, 9]}}}, "counts")
+    2
+    """
+    nodes = status["fragments"][fragment]["nodes"]
+    reports = [status["nodes"].get(node, {}).get("fragments", {}) for node in nodes]
+    epochs = [told[fragment]["epoch"] for told in reports if fragment in told]
+    return max(epochs, default=0) - min(epochs, default=0)
+
+
 def sent_bytes(status: Mapping[str, Any]) -> int | None:
     """The sum of what keeper and nodes say they have sent; None if one does not say.
 
@@ -243,40 +265,3 @@ def sent_bytes(status: Mapping[str, Any]) -> int | None:
     """
     told = [status.get("sent_bytes"), *(n.get("sent_bytes") for n in status["nodes"].values())]
     return None if None in told else sum(int(each) for each in told if each is not None)
-
-
-class _Following(threading.Thread):
-    """Follows one stream, and goes on where it was when somebody was away."""
-
-    def __init__(
-        self,
-        cluster: LocalCluster,
-        stream: str,
-        due: Callable[[Epoch], float | None],
-        *,
-        consumer: str | None = None,
-    ) -> None:
-        super().__init__(name=f"follow-{stream}", daemon=True)
-        self._cluster, self._stream, self._due = cluster, stream, due
-        self._consumer = consumer
-        self.watch = Watch()
-        self.epochs: list[Epoch] = []
-        self.next = 0
-        self.stopped = False
-        self.error: UnbrokenError | None = None
-
-    def run(self) -> None:
-        """Takes epochs; the thread's own function."""
-        while not self.stopped:
-            try:
-                for epoch in self._cluster.follow(self._stream, self.next, consumer=self._consumer):
-                    at_s = time.time()
-                    self.epochs.append(epoch)
-                    self.watch.take(at_s, self._due(epoch))
-                    self.next = epoch.number + 1
-            except UnbrokenError as error:
-                # Exactly this class: nobody serves the stream now.
-                if not isinstance(error, Unreachable) and type(error) is not UnbrokenError:
-                    self.error = error
-                    return
-                time.sleep(RETRY_S)

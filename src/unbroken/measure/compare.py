@@ -16,7 +16,7 @@ Difference(lost=1, repeated=0, wrong=1)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -82,17 +82,6 @@ def epochs(expected: Sequence[pa.Table], came: Sequence[Epoch]) -> Difference:
         if number not in seen:
             found += Difference(lost=table.num_rows)
     return found
-
-
-def streams(
-    expected: Mapping[str, Sequence[pa.Table]], came: Mapping[str, Sequence[Epoch]]
-) -> Difference:
-    """How all results of a query differ.
-
-    >>> streams({"s": [pa.table({"n": [1]})]}, {"s": []})
-    Difference(lost=1, repeated=0, wrong=0)
-    """
-    return sum((epochs(given, came[name]) for name, given in expected.items()), Difference())
 
 
 def _sorted(table: pa.Table) -> object:

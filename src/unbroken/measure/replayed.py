@@ -8,14 +8,11 @@
 * When the files end they begin again, with event times that go on where they ended: a watermark
   would drop rows of the past.
 * No row is set aside for an event time in the future, because laps may well lead there.
-* The undisturbed run is a real one: the same epochs through the same query, and nobody is killed.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +23,17 @@ import pyarrow.compute as pc
 from unbroken.client import files
 from unbroken.client.slices import micros
 from unbroken.errors import DefinitionError
-from unbroken.measure.workload import EPOCH_S, TICK_S
-from unbroken.policies import Policy, Restart
-from unbroken.query import FUTURE_S_MAX, Query, Source
-from unbroken.running import run
+from unbroken.measure.own import Own
+from unbroken.measure.workload import TICK_S
+from unbroken.policies import Policy
+from unbroken.query import Query, Source
 
 #: All rows are held in memory: so many per file, the rest is left out, and told.
 ROWS_MAX = 2_000_000
 
 
-class Replayed:
+class Replayed(Own):
     """`query` with the files of its sources, `rate` rows per second in all."""
-
-    #: Results carry what the query makes of the rows; when they were due is known by epoch.
-    due: str | None = None
 
     def __init__(
         self,
@@ -49,7 +43,7 @@ class Replayed:
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
         _check(query, paths)
-        self._query, self._rate = query, rate
+        super().__init__(query, rate)
         self._tables = {name: _read(query.sources[name], path, say) for name, path in paths.items()}
         self._times = {
             name: _times(table, column)
@@ -63,23 +57,9 @@ class Replayed:
         #: How much later the rows of the next lap are.
         self._lap_us = int(max(ends) - min(starts)) + 1_000_000 if ends else 0
 
-    def text(self, policy: Policy) -> str:
+    def text(self, policy: Policy | None) -> str:
         """The workload in words."""
         return f"{self._query.name} from {len(self._tables)} files, {self._rate:,} rows/s"
-
-    def query(self, policy: Policy) -> Query:
-        """The user's query; only how its fragments are protected is ours."""
-        made = copy.copy(self._query)
-        made.sources = {
-            name: replace(source, future_s_max=FUTURE_S_MAX)
-            for name, source in made.sources.items()
-        }
-        made.fragments = {
-            name: replace(fragment, policy=policy) for name, fragment in made.fragments.items()
-        }
-        # A query whose producers close its epochs is given a clock: the load does not wait.
-        made.epoch_s = made.epoch_s or EPOCH_S
-        return made
 
     def _in_one_order(self) -> Any:
         """Places of all rows, file after file, in the order in which they are sent."""
@@ -116,13 +96,6 @@ class Replayed:
         moved = pc.add(rows[column], pa.scalar(lap * self._lap_us, pa.duration("us")))
         return rows.set_column(place, kind, moved.cast(kind.type))
 
-    def answers(
-        self, policy: Policy, sent: Mapping[str, Sequence[pa.Table]]
-    ) -> Mapping[str, Sequence[pa.Table]]:
-        """Runs the same epochs once more, undisturbed."""
-        came = run(self.query(Restart()), sent)
-        return {name: [epoch.table for epoch in epochs] for name, epochs in came.items()}
-
 
 def _times(table: pa.Table, column: str) -> Any:
     """Event times in microseconds; a row without one takes the first."""
@@ -137,11 +110,6 @@ def _check(query: Query, paths: Mapping[str, Path]) -> None:
         raise DefinitionError(
             f"source {without[0]!r} of query {query.name!r} has no file",
             hint=f"every source is replayed from one: --source {without[0]}=FILE",
-        )
-    if not query.fragments:
-        raise DefinitionError(
-            f"query {query.name!r} has no fragment, so there is no state to lose",
-            hint="measure a query that computes something",
         )
 
 

@@ -27,11 +27,11 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from unbroken.policies import Policy, Upstream
+from unbroken.policies import Policy, Restart, Upstream
 from unbroken.query import FUTURE_S_MAX, Query
 
 #: Rows are sent so often, and epochs are so long.
-TICK_S, EPOCH_S = 0.1, 0.5
+TICK_S, EPOCH_S = 0.1, 1.0
 WINDOW_S, WATERMARK_S = 10, 1
 DDL = "due TIMESTAMP, k INT"
 _TIME = pa.timestamp("us", tz="UTC")
@@ -45,17 +45,17 @@ class Workload(Protocol):
     def due(self) -> str | None:
         """The column of the results that carries the scheduled time, if one does."""
 
-    def text(self, policy: Policy) -> str:
+    def text(self, policy: Policy | None) -> str:
         """The workload in words, as this policy has it."""
 
-    def query(self, policy: Policy) -> Query:
-        """The query with every fragment under `policy`."""
+    def query(self, policy: Policy | None) -> Query:
+        """The query with every fragment under `policy`; None is: as it is written."""
 
     def tables(self, tick: int, due_s: float) -> Mapping[str, pa.Table]:
         """The rows that are due at a tick, by source."""
 
     def answers(
-        self, policy: Policy, sent: Mapping[str, Sequence[pa.Table]]
+        self, policy: Policy | None, sent: Mapping[str, Sequence[pa.Table]]
     ) -> Mapping[str, Sequence[pa.Table]]:
         """What an undisturbed run gives, by sink and epoch; `sent` are the sources' epochs."""
 
@@ -87,7 +87,7 @@ class Counts:
     rate: int
     due: str | None = "due"
 
-    def text(self, policy: Policy) -> str:
+    def text(self, policy: Policy | None) -> str:
         """The workload in words.
 
         >>> Counts(keys=1000, rate=500).text(Upstream())
@@ -96,12 +96,12 @@ class Counts:
         windows = f" in windows of {WINDOW_S} s" if isinstance(policy, Upstream) else ""
         return f"count of {self.keys:,} keys{windows}, {self.rate:,} rows/s"
 
-    def query(self, policy: Policy) -> Query:
+    def query(self, policy: Policy | None) -> Query:
         """One fragment; in windows if the policy needs state that ends."""
         made = Query("recovery", epoch=f"{EPOCH_S:g}s")
         source = made.source("input", DDL, event_time="due", future_s_max=FUTURE_S_MAX)
         function = counted_by_window if isinstance(policy, Upstream) else counted
-        fragment = made.fragment(source, output_mode="update", policy=policy)
+        fragment = made.fragment(source, output_mode="update", policy=policy or Restart())
         made.sink(fragment(function, name="output"))
         # Errors name the line of the user's file, and here there is none.
         made.fragments["output"] = replace(made.fragments["output"], where="the built-in workload")
@@ -122,7 +122,7 @@ class Counts:
         return {"input": pa.table({"due": due, "k": keys})}
 
     def answers(
-        self, policy: Policy, sent: Mapping[str, Sequence[pa.Table]]
+        self, policy: Policy | None, sent: Mapping[str, Sequence[pa.Table]]
     ) -> Mapping[str, Sequence[pa.Table]]:
         """For every epoch the keys that came in it, with what was counted up to it."""
         return {"output": list(self._count(sent["input"], isinstance(policy, Upstream)))}

@@ -1,0 +1,155 @@
+"""`unbroken chaos`: your query on a real cluster under fire, and whether its results are right."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+from unbroken.cli import arguments
+from unbroken.cli.explain import explain
+from unbroken.cli.load import load
+from unbroken.definitions import seconds
+from unbroken.errors import DefinitionError
+from unbroken.measure.chaos import FAULTS, KILL, Chaos, Outcome, UnderFire
+from unbroken.measure.compare import Difference
+from unbroken.measure.made_up import MadeUp
+from unbroken.measure.replayed import Replayed
+from unbroken.measure.workload import Workload
+from unbroken.policies import Restart
+from unbroken.policies.guarantee import Recovery
+from unbroken.query import Query
+
+
+def register(commands: Any) -> None:
+    """Adds the command to the parser."""
+    parser = arguments.add_command(
+        commands, "chaos", run,
+        "run your query on a cluster of this machine while its processes are killed and paused",
+        "  unbroken chaos intrusion.py --for 10m --faults kill,pause\n"
+        "  unbroken chaos intrusion.py --source connections=trace.csv --for 2m --rate 500\n\n"
+        "A process is hit when every fragment survives it.  At the end the sinks are compared\n"
+        "row by row with an undisturbed run of the same epochs; the exit code is 1 if one that\n"
+        "is precise is not equal.  Without --source, rows are made up from the schemas.",
+    )  # fmt: skip
+    parser.add_argument("file", type=Path, metavar="FILE.py", help="a Python file with one query")
+    parser.add_argument("--for", type=_length, default=600.0, dest="length_s", metavar="TIME",
+                        help="how long, such as 90s or 10m (default: 10m)")  # fmt: skip
+    parser.add_argument("--faults", default=",".join(FAULTS), metavar="F,F",
+                        help="which (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--nodes", type=arguments.positive, default=3, metavar="N",
+                        help="how many Spark nodes (default: %(default)s)")  # fmt: skip
+    parser.add_argument(
+        "--source", action="append", default=[], type=arguments.named_path, metavar="NAME=FILE",
+        help="replay a source from a file, round and round",
+    )  # fmt: skip
+    parser.add_argument("--rate", type=arguments.positive, default=500, metavar="N",
+                        help="rows per second, offered whether or not anybody keeps up "
+                        "(default: %(default)s)")  # fmt: skip
+    parser.add_argument("--bound", type=_length, default=3.0, dest="bound_s", metavar="TIME",
+                        help="results that come later than this after their rows count as not "
+                        "available (default: 3s)")  # fmt: skip
+    parser.add_argument("--seed", type=int, default=None, metavar="N",
+                        help="hits the same processes in the same order "
+                        "(default: by chance)")  # fmt: skip
+    arguments.add_json(parser, "the outcome as one JSON object on stdout")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Sets the query under fire; 1 if it did not do what it promises."""
+    faults = arguments.chosen("--faults", given.faults, FAULTS)
+    query = load(given.file)
+    _check(query, given.nodes)
+    seed = random.randrange(1 << 16) if given.seed is None else given.seed
+    workload = _workload(query, given, seed)
+    promised = {
+        sink: Recovery(told["merging"])
+        for sink, told in explain(workload.query(None))["fragments"].items()
+        if sink in query.sinks
+    }
+    arguments.say(f"{workload.text(None)}, {given.nodes} nodes, --seed {seed}")
+    cluster = UnderFire(workload, None, given.nodes)
+    with contextlib.closing(cluster):
+        chaos = Chaos(
+            cluster, workload, faults=faults, length_s=given.length_s, bound_s=given.bound_s,
+            seed=seed, say=arguments.say,
+        )  # fmt: skip
+        try:
+            chaos.run()
+        finally:  # Also of a run that is broken off.
+            told = {"query": query.name, "seed": seed, **chaos.outcome.to_json()}
+            print(json.dumps(told) if given.json else words(chaos.outcome, promised), flush=True)
+    return 1 if broken(chaos.outcome, promised) else 0
+
+
+def broken(outcome: Outcome, promised: dict[str, Recovery]) -> list[str]:
+    """The sinks that are promised to be precise, and are not.
+
+    >>> outcome = Outcome(3.0, differences={"a": Difference(lost=1), "b": Difference()})
+    >>> broken(outcome, {"a": Recovery.PRECISE, "b": Recovery.PRECISE})
+    ['a']
+    """
+    return [
+        sink
+        for sink, difference in (outcome.differences or {}).items()
+        if promised.get(sink, Recovery.PRECISE) is Recovery.PRECISE and difference != Difference()
+    ]
+
+
+def words(outcome: Outcome, promised: dict[str, Recovery]) -> str:
+    """What happened when, availability, and what the comparison says.
+
+    >>> print(words(Outcome(3.0, epochs=200, within=199, longest_s=3.5), {}))
+    0 faults
+    availability 99.5 %: 199 of 200 epochs within 3 s; the latest after 3.5 s
+    the results were not compared
+    """
+    kills = sum(hit.kind == KILL for hit in outcome.hits)
+    lines = [hit.text for hit in outcome.hits]
+    pauses = len(outcome.hits) - kills
+    lines.append(f"{kills} kills, {pauses} pauses" if outcome.hits else "0 faults")
+    if outcome.availability is not None:
+        lines.append(
+            f"availability {100 * outcome.availability:.1f} %: {outcome.within:,} of "
+            f"{outcome.epochs:,} epochs within {outcome.bound_s:g} s; the latest after "
+            f"{outcome.longest_s:.1f} s"
+        )
+    if outcome.differences is None:
+        return "\n".join([*lines, "the results were not compared"])
+    for sink, difference in outcome.differences.items():
+        promise = promised.get(sink, Recovery.PRECISE)
+        verdict = "NOT AS PROMISED" if sink in broken(outcome, promised) else "as promised"
+        lines.append(
+            f"{sink}: {difference.lost} rows lost, {difference.repeated} repeated, "
+            f"{difference.wrong} wrong against an undisturbed run; {promise.value}: {verdict}"
+        )
+    return "\n".join([*lines, f"{outcome.rows:,} rows were sent"])
+
+
+def _workload(query: Query, given: argparse.Namespace, seed: int) -> Workload:
+    if not given.source:
+        return MadeUp(query, given.rate, seed)
+    paths = arguments.paths(given.source, list(query.sources), query.name, "source")
+    return Replayed(query, paths, given.rate, arguments.say)
+
+
+def _check(query: Query, nodes: int) -> None:
+    """A cluster that cannot be whole would never be hit."""
+    for fragment in query.fragments.values():
+        if fragment.policy.copies > nodes:
+            raise DefinitionError(
+                f"fragment {fragment.name!r} wants {fragment.policy.copies} nodes, and there are "
+                f"{nodes}", hint=f"more of them: --nodes {fragment.policy.copies + 1}",
+            )  # fmt: skip
+    if all(isinstance(each.policy, Restart) for each in query.fragments.values()):
+        arguments.say("no fragment has a policy: results stop while its node is started again")
+
+
+def _length(text: str) -> float:
+    found = seconds(text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a length of time, such as 90s or 10m")
+    return found
