@@ -38,6 +38,8 @@ from unbroken.policies import Policy, Restart
 from unbroken.streams.flight import checked_name
 
 OUTPUT_MODES = ("append", "update")
+#: Where a fragment keeps its state.
+ROCKSDB, MEMORY = STATES = ("rocksdb", "memory")
 MANUAL = "manual"
 EPOCH_S_MIN, EPOCH_S_MAX = 0.01, 86_400.0
 FUTURE_S_MAX = 1e9
@@ -73,6 +75,8 @@ class Fragment:
     output_mode: str
     where: str
     policy: Policy = field(default_factory=Restart)
+    #: Where Spark keeps its state: one of `STATES`.
+    state: str = ROCKSDB
 
     @property
     def about(self) -> str:
@@ -150,13 +154,18 @@ class Query:
         return made
 
     def fragment(
-        self, *inputs: Stream | str, output_mode: str = "append", policy: Policy | None = None
-    ) -> Callable[..., Fragment]:
+        self, *inputs: Stream | str, output_mode: str = "append", policy: Policy | None = None,
+        state: str = ROCKSDB,
+    ) -> Callable[..., Fragment]:  # fmt: skip
         """Declares a fragment: decorates a function from DataFrames to a DataFrame.
 
         Inputs are stream handles, or names of streams that are defined elsewhere in the file.
         `policy` says how the fragment is protected: Active, Passive, Upstream or Gap.  Without
         one it has one copy, which is started again on its own node.
+
+        `state="memory"` keeps state in the JVM's memory, as plain Spark does: faster while it
+        is small (say below 200,000 keys, with many of them changing in every epoch).  RocksDB
+        keeps it on disk, ships less of it, and has room for millions of keys.
 
         >>> from unbroken.policies import Active
         >>> q = Query("q"); clicks = q.source("clicks", "page STRING, n INT")
@@ -178,6 +187,10 @@ class Query:
                 hint=f"one of {', '.join(OUTPUT_MODES)} (complete would send everything again "
                 "in every epoch)",
             )
+        if state not in STATES:
+            raise DefinitionError(
+                f"{where}: state in {state!r} is unknown", hint=f"one of {', '.join(STATES)}"
+            )
         if policy is not None and not isinstance(policy, Policy):
             raise DefinitionError(
                 f"{where}: {policy!r} is not a policy",
@@ -196,7 +209,9 @@ class Query:
             made_name = name or str(getattr(function, "__name__", ""))
             _check_function(function, len(names), where)
             self._unused(made_name, where)
-            made = Fragment(made_name, names, function, output_mode, where, policy or Restart())
+            made = Fragment(
+                made_name, names, function, output_mode, where, policy or Restart(), state
+            )
             self.fragments[made_name] = made
             return made
 

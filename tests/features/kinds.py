@@ -30,7 +30,7 @@ def windowed_update(left):
     return windows.agg(F.count("*").alias("n"), F.sum("v").alias("total"))
 
 
-@query.fragment(left)
+@query.fragment(left, state="memory")
 def windowed_append(left):
     windows = left.withWatermark("ts", "10 seconds").groupBy(F.window("ts", "10 seconds"), "k")
     return windows.agg(F.count("*").alias("n"), F.avg("v").alias("mean"))
@@ -45,7 +45,7 @@ def sessions(left):
     return sessions.agg(F.count("*").alias("n"), F.sum("v").alias("total"))
 
 
-@query.fragment(left, output_mode="update")
+@query.fragment(left, output_mode="update", state="memory")
 def unbounded(left):
     return left.groupBy("k").agg(F.sum("v").alias("total"), F.first("v").alias("first"))
 
@@ -125,7 +125,7 @@ def chained(stateless):
     return grouped.agg(F.last("twice").alias("last"), F.sum("twice").alias("total"))
 
 
-@query.fragment(union_windows, output_mode="update")
+@query.fragment(union_windows, output_mode="update", state="memory")
 def totals(union_windows):
     """What all closed windows have counted so far: one that is missing or wrong shows for ever."""
     return union_windows.groupBy("k").agg(F.sum("count").alias("n"), F.count("*").alias("windows"))

@@ -13,16 +13,18 @@ left = query.source("left", "ts TIMESTAMP, k INT, v DOUBLE", event_time="ts")
 right = query.source("right", "ts TIMESTAMP, k INT, w STRING", event_time="ts")
 
 
-def like(kind: ub.Fragment, *inputs: ub.Source | ub.Fragment, policy: Policy) -> ub.Fragment:
-    """The same fragment as in `kinds`, protected."""
-    fragment = query.fragment(*inputs, output_mode=kind.output_mode, policy=policy)
+def like(
+    kind: ub.Fragment, *inputs: ub.Source | ub.Fragment, policy: Policy, state: str = "rocksdb"
+) -> ub.Fragment:
+    """The same fragment as in `kinds`, protected; where its state is must make no difference."""
+    fragment = query.fragment(*inputs, output_mode=kind.output_mode, policy=policy, state=state)
     return fragment(kind.function, name=kind.name)
 
 
 # Chains and a join of fragments with different policies, and one that may lose epochs.
 stateless = like(kinds.stateless, left, policy=ub.Active(replicas=2))
 query.sink(like(kinds.chained, stateless, policy=ub.Passive(interval="1s")))
-query.sink(like(kinds.joined, left, right, policy=ub.Passive(interval="1s")))
+query.sink(like(kinds.joined, left, right, policy=ub.Passive(interval="1s"), state="memory"))
 windows = like(kinds.union_windows, left, right, policy=ub.Upstream())
 query.sink(like(kinds.totals, windows, policy=ub.Active(replicas=2)))
 query.sink(like(kinds.distinct, right, policy=ub.Gap()))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import cells
+import kinds
 import pytest
 import recovery_query
 from pyspark.sql import functions as F
@@ -36,11 +37,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 def analyzed(
-    spark: Any, function: Callable[..., Any], mode: str = "append", policy: Policy | None = None
-) -> plan.Plan:
+    spark: Any, function: Callable[..., Any], mode: str = "append", policy: Policy | None = None,
+    state: str = "rocksdb",
+) -> plan.Plan:  # fmt: skip
     query = ub.Query("q", epoch="manual")
     rows = query.source("rows", DDL, event_time="ts")
-    query.sink(query.fragment(rows, output_mode=mode, policy=policy)(function, name="made"))
+    fragment = query.fragment(rows, output_mode=mode, policy=policy, state=state)
+    query.sink(fragment(function, name="made"))
     return plan.analyze_all(spark, query)["made"]
 
 
@@ -108,6 +111,18 @@ def test_the_fingerprint_names_code_settings_and_nothing_else(
     assert analyzed(spark, with_constant).fingerprint != first
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     assert analyzed(spark, with_constant).fingerprint == first
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        (kinds.per_key_processor.function, "transformWithState needs RocksDB"),
+        (lambda rows: rows.withColumn("r", F.rand()).groupBy("k").max("r"), r"rand\(\) answers"),
+    ],
+)
+def test_state_that_cannot_be_kept_in_memory_is_refused(spark: Any, kind: Any, what: str):
+    with pytest.raises(DefinitionError, match=rf"test_plan\.py:\d+: .* in memory: {what}"):
+        analyzed(spark, kind, "update", state="memory")
 
 
 def test_settings_that_would_break_equality_are_refused(tmp_path: Path):

@@ -87,6 +87,8 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, str]] = {
     "an output mode that repeats everything": (
         lambda: fragment("words", output_mode="complete"),
         "output mode 'complete' is unknown", "append, update"),
+    "state in a place that is unknown": (
+        lambda: fragment("words", state="disk"), "state in 'disk' is unknown", "rocksdb, memory"),
     "no function": (
         lambda: fragment("words", function="count"),
         "'count' is not a function of streaming DataFrames", "decorate a function"),

@@ -20,7 +20,7 @@ from unbroken.errors import DefinitionError, UnbrokenError
 from unbroken.policies.costs import failure_costs
 from unbroken.policies.guarantee import Guarantee, Recovery, along, guarantee, warnings
 from unbroken.policies.reach import epochs_kept, keeps
-from unbroken.query import Fragment, Query, Source
+from unbroken.query import MEMORY, Fragment, Query, Source
 from unbroken.streams.needs import UNDECLARED_EPOCHS
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def describe(
         made["fragments"][stream.name] = {
             "about": stream.about, "inputs": list(stream.inputs),
             "output_mode": stream.output_mode, "schema": schemas.to_ddl(plan.schema),
-            "stateful": list(plan.stateful), "watermarks": [w.text for w in plan.watermarks],
+            "stateful": list(plan.stateful), "state": plan.state,
+            "watermarks": [w.text for w in plan.watermarks],
             "event_time": plan.event_time, "fingerprint": plan.fingerprint, "where": stream.where,
             **protection[stream.name],
         }  # fmt: skip
@@ -155,7 +156,9 @@ def words(graph: dict[str, Any]) -> str:
             f"  reads     {', '.join(fragment['inputs'])}",
             f"  writes    {fragment['schema']}  ({fragment['output_mode']} mode)",
         ]
-        lines += [f"  state     {text}" for text in fragment["stateful"] or ["none"]]
+        where = f" in {fragment['state']}" if fragment["state"] == MEMORY else ""
+        lines += [f"  state     {text}{where}" for text in fragment["stateful"]]
+        lines += [] if fragment["stateful"] else ["  state     none"]
         lines += [f"  watermark {text}" for text in fragment["watermarks"]]
         lines += _protection(fragment)
     lines += ["", *(f"sink {name}" for name in graph["sinks"])]

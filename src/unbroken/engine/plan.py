@@ -22,8 +22,8 @@ from unbroken.engine.history import items
 from unbroken.engine.source import FORMAT
 from unbroken.errors import DefinitionError
 from unbroken.policies import Upstream, guarantee
-from unbroken.policies.traits import Traits
-from unbroken.query import Fragment, Query, Source
+from unbroken.policies.traits import OperatorClass, Traits
+from unbroken.query import MEMORY, Fragment, Query, Source
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ class Plan:
     #: Whether a checkpoint counts only with a note of every operator's watermark: Spark keeps one
     #: for all, and a seed must know each of them.
     notes_watermarks: bool
+    #: Where Spark keeps its state.
+    state: str
     #: What its sources were told: the door, the replica's term, who reads.
     options: Mapping[str, str]
 
@@ -99,6 +101,8 @@ def analyze(
     if traits is None:  # Known from an earlier look: reading them takes a tenth of a second.
         traits = operators.read(nodes, fragment.function)
     guarantee.check(fragment.name, fragment.where, fragment.policy, traits)
+    if fragment.state == MEMORY:
+        _check_memory(fragment, nodes, traits)
     watermarks = tuple(_watermarks(nodes))
     shown = [tidy(node.simpleString(1000)) for node in nodes if not _is_leaf(node)]
     return Plan(
@@ -110,6 +114,7 @@ def analyze(
         traits=traits,
         fingerprint=fingerprint(spark, fragment, inputs, shown),
         notes_watermarks=len(watermarks) > (0 if isinstance(fragment.policy, Upstream) else 1),
+        state=fragment.state,
         options=dict(options or {}),
     )
 
@@ -126,6 +131,21 @@ def analyze_all(spark: SparkSession, query: Query) -> dict[str, Plan]:
             plans[stream.name] = plan
             known[stream.name] = plan.schema
     return plans
+
+
+def _check_memory(fragment: Fragment, nodes: list[Any], traits: Traits) -> None:
+    """What Spark cannot keep in memory, and what we cannot fork from there."""
+    what = ""
+    if any(node.nodeName().startswith("TransformWithState") for node in nodes):
+        what = "transformWithState needs RocksDB"
+    elif traits.operator_class is OperatorClass.ARBITRARY and traits.stateful:
+        # Its files have one name for all attempts: that of a failed one would stay.
+        what = f"{traits.decided_by.name} answers differently when an epoch is computed again"
+    if what:
+        raise DefinitionError(
+            f"{fragment.where}: fragment {fragment.name!r} cannot keep its state in memory: {what}",
+            hint='leave out state="memory"',
+        )
 
 
 def _nodes(plan: Any) -> Iterator[Any]:

@@ -32,6 +32,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from unbroken.checkpoints.fork import Start
 from unbroken.engine import output
 from unbroken.engine.plan import Plan
+from unbroken.engine.session import STATE
 from unbroken.engine.source import READ_BY_PLANNER
 from unbroken.epochs import digest_of_hashes
 from unbroken.errors import FragmentFailed, MisalignedBatch
@@ -46,6 +47,8 @@ _PASSING = re.compile(
     # What the JVM's end of a killed process's connection says, depending on what it was doing.
     r"|java\.io\.EOFException|Connection reset|Broken pipe"
 )
+#: Settings are the session's, which all fragments share; a query takes a copy when it starts.
+_STARTING = threading.Lock()
 #: Takes the rows of an epoch in canonical order, and their digest.
 Seal = Callable[[int, pa.Table, str], None]
 #: Gives the tables that executors pushed for an epoch.
@@ -82,14 +85,17 @@ class Run:
         spark = frame.sparkSession
         # A pool of its own, so that fragments take turns.
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
-        self._query = (
-            # Two queries of one session must not have one name: a rehearsal has its own.
+        # Two queries of one session must not have one name: a rehearsal has its own.
+        writer = (
             frame.writeStream.queryName(plan.options["fragment"])
             .outputMode(output_mode)
             .option("checkpointLocation", str(start.checkpoint.spark))
             .foreachBatch(self._batch)
-            .start()
         )
+        with _STARTING:
+            for key, value in STATE[plan.state].items():
+                spark.conf.set(key, value)
+            self._query = writer.start()
         self._started.set()
 
     def go_on_from(self, epoch: int | None) -> None:

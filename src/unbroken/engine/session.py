@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from unbroken.engine import archive
 from unbroken.engine.java import check_java
 from unbroken.errors import DefinitionError
+from unbroken.query import MEMORY, ROCKSDB
 
 EQUAL = {
     "spark.sql.session.timeZone": "UTC",
@@ -31,14 +32,27 @@ EQUAL = {
     # A plan that depends on sizes at run time may order rows differently on another machine.
     "spark.sql.adaptive.enabled": "false",
 }
+_STATE = "org.apache.spark.sql.execution.streaming.state"
 _FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing"
+#: By where a fragment keeps its state; Spark reads them when a query is started for the first time.
+STATE = {
+    ROCKSDB: {
+        "spark.sql.streaming.stateStore.providerClass": f"{_STATE}.RocksDBStateStoreProvider",
+        # Every attempt at a batch writes layers under names of its own.
+        "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+        "spark.sql.streaming.stateStore.minDeltasForSnapshot": "5",
+    },
+    MEMORY: {
+        "spark.sql.streaming.stateStore.providerClass": f"{_STATE}.HDFSBackedStateStoreProvider",
+        # It knows no other; see `plan` for what that excludes.
+        "spark.sql.streaming.stateStore.checkpointFormatVersion": "1",
+        # A snapshot has all of the state, not what is new.
+        "spark.sql.streaming.stateStore.minDeltasForSnapshot": "20",
+    },
+}
 LAYERS = {
-    "spark.sql.streaming.stateStore.providerClass": "org.apache.spark.sql.execution.streaming"
-    ".state.RocksDBStateStoreProvider",
+    **STATE[ROCKSDB],
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    # Every attempt at a batch writes layers under names of its own.
-    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
-    "spark.sql.streaming.stateStore.minDeltasForSnapshot": "5",
     "spark.sql.streaming.stateStore.maintenanceInterval": "2s",
     "spark.sql.streaming.minBatchesToRetain": "10",
 }
