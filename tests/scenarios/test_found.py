@@ -69,6 +69,25 @@ def test_a_fragment_without_a_policy_comes_back_and_its_consumer_is_lost():
     assert result.violation is None
 
 
+@pytest.mark.parametrize("why", ["stumble", "crash"])
+@pytest.mark.parametrize("protection", ["restart", "passive", "upstream"])
+def test_a_disk_is_full_when_a_fragment_is_started(protection: str, why: str):
+    """Found: its checkpoint was taken for lost, and it was not tried again when there was room."""
+    faults = [Fault(5.0, "full", "node-1", 6.0), Fault(5.5, why, "node-1", 1.0)]
+    result = simulate(life(2, Piece("a", "count", ("s1",), protection), faults=faults))
+    assert result.violation is None
+
+
+def test_what_cannot_be_rebuilt_is_not_tried_with_every_beat():
+    """Found: four times a second, for a minute, until control tried another node."""
+    pieces = Piece("a", "map", ("s1",), "upstream"), Piece("b", "window", ("a",), "upstream")
+    faults = [Fault(5.0, "crash", "node-1", 8.0), Fault(16.0, "crash", "node-2", 5.0)]
+    result = simulate(life(2, *pieces, faults=faults, sinks=("b",)))
+    assert result.violation is None
+    tries = [line for line in result.story if "'b' cannot be rebuilt: it needs 'a'" in line.text]
+    assert 1 <= len(tries) <= 12
+
+
 @pytest.mark.xfail(reason="a gap fragment that is only silent still serves", strict=True)
 def test_a_gap_fragment_is_silent_and_not_dead():
     """Control does not hear it, its consumers do: they take what its successor calls lost."""

@@ -61,6 +61,8 @@ class Member:
     address: str
     #: Fragment to the newest epoch that its replica has committed.
     epochs: dict[str, int] = field(default_factory=dict)
+    #: Fragment to why it could not be started there the last time, in a sentence.
+    troubles: dict[str, str] = field(default_factory=dict)
 
 
 class Control:
@@ -127,7 +129,8 @@ class Control:
                 self._running.add(node)
                 self._repairs.alive(node)
             epochs = {name: int(told["epoch"]) for name, told in replicas.items()}
-            self._members[node] = Member(str(command["address"]), epochs)
+            troubles = {name: str(why) for name, why in command.get("troubles", {}).items()}
+            self._members[node] = Member(str(command["address"]), epochs, troubles)
             for name, told in replicas.items():
                 if not told["failed"]:
                     self._hear(node, name, epochs[name])
@@ -352,6 +355,14 @@ class Control:
                 raise Unreachable(f"{node} has not been heard of")
             return self._setup.entry if node == KEEPER else self._members[node].address
 
+    def _troubles(self, fragment: str) -> list[str]:
+        """Why nodes that should have it could not start it, in sentences."""
+        return [
+            f"{node}: {member.troubles[fragment]}"
+            for node, member in self._members.items()
+            if fragment in member.troubles
+        ]
+
     def _publish(self, now_s: float) -> None:
         """Tells the entry how every fragment is protected, for `status`."""
         if now_s - self._published_s < PUBLISH_S:
@@ -373,7 +384,10 @@ class Control:
                     else None,
                     "survives": 0 if alone else fragment.policy.survives(len(nodes)),
                     "holes": [hole.sentence for hole in self._store.holes(name)],
-                    "doing": [s for s in sentences if s.startswith((f"{name}:", f"{name} "))],
+                    "doing": [
+                        *(s for s in sentences if s.startswith((f"{name}:", f"{name} "))),
+                        *self._troubles(name),
+                    ],
                 }
         with contextlib.suppress(UnbrokenError):  # It is away: the next word tells.
             full = self._entry.act({"do": "protection", "fragments": told}, timeout_s=SAY_S_MAX)

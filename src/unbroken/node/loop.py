@@ -148,17 +148,17 @@ class Node:
         for name in wanted["run"]:
             if name in hosted.standbys:
                 hosted.apart(name, hosted.take_over)
-            elif name not in hosted.replicas and name not in hosted.lost:
+            elif name not in {*hosted.replicas, *hosted.lost} and hosted.may_begin(name):
                 hosted.apart(name, hosted.run, consumers[name])
         for name, giver in wanted["hold"].items():
             standby = hosted.standbys.get(name)
             if standby is not None:
                 standby.giver = giver
-            else:
+            elif hosted.may_begin(name):
                 hosted.apart(name, hosted.hold, giver, consumers[name])
         for kind, do in (("join", hosted.join), ("rebuild", hosted.rebuild)):
             for name, whose in wanted[kind].items():
-                if name not in hosted.replicas:
+                if name not in hosted.replicas and hosted.may_begin(name):
                     hosted.apart(name, do, whose, consumers[name])
         for name in wanted["forget"]:
             if name in self._query.fragments:
