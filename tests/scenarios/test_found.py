@@ -88,6 +88,15 @@ def test_what_cannot_be_rebuilt_is_not_tried_with_every_beat():
     assert 1 <= len(tries) <= 12
 
 
+def test_beats_of_a_life_that_is_over_come_late():
+    """Found: they brought back an address that refuses connections, so the node was dead again."""
+    faults = [Fault(3.0, "repeat", "network", 14.0, much=0.8), Fault(6.0, "crash", "node-1", 0.4)]
+    result = simulate(life(3, Piece("a", "count", ("s1",), "active"), faults=faults))
+    assert result.violation is None
+    dead = [line.text for line in result.story if line.text.startswith("node-1 is dead")]
+    assert dead == ["node-1 is dead: it refuses connections"]
+
+
 @pytest.mark.xfail(reason="a gap fragment that is only silent still serves", strict=True)
 def test_a_gap_fragment_is_silent_and_not_dead():
     """Control does not hear it, its consumers do: they take what its successor calls lost."""

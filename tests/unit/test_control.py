@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from unbroken.control.intentions import KEEPER, Producer, Step
 from unbroken.errors import UnbrokenError
 from unbroken.node import setup
 from unbroken.node.control import Control
+from unbroken.node.life import Life
 from unbroken.policies import Gap
 from unbroken.query import Query
 
@@ -39,11 +41,17 @@ def folder(tmp_path: Path) -> Path:
 class Held(Control):
     """Control whose clock and whose messages are in the hands of a test."""
 
-    def beat(self, node: str, *, state: str = setup.RUNNING, **running: int) -> dict[str, Any]:
+    beats = 0
+
+    def beat(
+        self, node: str, *, state: str = setup.RUNNING, life: int = 1, beat: int = 0,
+        **running: int,
+    ) -> dict[str, Any]:  # fmt: skip
         replicas = {name: {"epoch": epoch, "failed": ""} for name, epoch in running.items()}
+        self.beats += 1
         return self._beat(
-            {"node": node, "address": f"grpc://{node}", "state": state, "replicas": replicas,
-             "lost": [], "full": {}}
+            {"node": node, "address": f"grpc://{node}-{life}", "state": state, "life": life,
+             "beat": beat or self.beats, "replicas": replicas, "lost": [], "full": {}}
         )  # fmt: skip
 
     def dead(self, node: str) -> None:
@@ -92,3 +100,41 @@ def test_s13_a_hole_overtakes_whom_it_replaces_also_after_a_restart(folder: Path
     finally:
         control.door.close()
         control._store.close()
+
+
+@pytest.fixture
+def control(folder: Path) -> Iterator[Held]:
+    made = Held(folder)
+    yield made
+    made.door.close()
+    made._store.close()
+
+
+def test_a_late_beat_of_an_older_life_changes_nothing(control: Held):
+    """Its address refuses connections: believed, it would have the node declared dead."""
+    control.beat("node-1", life=3, beat=41, totals=50)
+    control.beat("node-1", life=4, beat=1)
+    assert control.beat("node-1", life=3, beat=42, totals=51) == {"over": 4}
+    assert control._members["node-1"].address == "grpc://node-1-4"
+    assert control._members["node-1"].epochs == {}
+
+
+def test_a_beat_that_comes_twice_is_answered_and_says_nothing_new(control: Held):
+    """The node has gone on since; what it said first is not true any more."""
+    control.beat("node-1", beat=7, totals=50)
+    control.beat("node-1", beat=8, totals=60)
+    assert control.beat("node-1", beat=7, totals=50)["run"] == ["totals"]
+    assert control._members["node-1"].epochs == {"totals": 60}
+
+
+def test_a_life_whose_door_refused_connections_is_over(control: Held, tmp_path: Path):
+    """Also while no later one was heard of; one that lost its count takes a higher number."""
+    control.beat("node-1", life=3, totals=50)
+    control.tick(100.0, {"node-1": "grpc://node-1-3"})
+    assert "node-1" not in control._members
+    told = control.beat("node-1", life=3, beat=99, totals=51)
+    assert (told, "node-1" in control._members) == ({"over": 3}, False)
+    life = Life(tmp_path / "a new disk")
+    assert life.is_over(control.beat("node-1", life=life.number))
+    assert control.beat("node-1", life=life.number)["run"] == ["totals"]
+    assert control._members["node-1"].address == "grpc://node-1-4"

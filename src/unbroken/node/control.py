@@ -26,6 +26,7 @@ from typing import Any
 
 from unbroken.control.detector import TIMINGS, Dead, Detector, Suspected
 from unbroken.control.intentions import KEEPER, Action, Producer, Standing, Step
+from unbroken.control.lives import Lives
 from unbroken.control.orders import Orders
 from unbroken.control.records import Hole
 from unbroken.control.repair import Repairs
@@ -99,6 +100,7 @@ class Control:
         self._timing = TIMINGS[self._setup.timing]
         self._detector = Detector(self._timing, now_s=time.monotonic())
         self._members: dict[str, Member] = {}
+        self._lives = Lives()
         self._began_s = time.monotonic()
         #: Nodes whose Spark is up, spares included: they may be given replicas.
         self._running: set[str] = set()
@@ -122,27 +124,35 @@ class Control:
     def _beat(self, command: Command) -> dict[str, Any]:
         """A node tells what runs with it; the answer is what shall."""
         node = checked_name(command["node"])
-        replicas = {checked_name(name): dict(told) for name, told in command["replicas"].items()}
+        life, beat = int(command["life"]), int(command["beat"])
         with self._lock:
-            self._detector.heard(node, time.monotonic())
-            if command["state"] == setup.RUNNING and node not in self._running:
-                self._running.add(node)
-                self._repairs.alive(node)
-            epochs = {name: int(told["epoch"]) for name, told in replicas.items()}
-            troubles = {name: str(why) for name, why in command.get("troubles", {}).items()}
-            self._members[node] = Member(str(command["address"]), epochs, troubles)
-            for name, told in replicas.items():
-                if not told["failed"]:
-                    self._hear(node, name, epochs[name])
-            for name in command["lost"]:
-                self._repairs.lost(checked_name(name), node)
-            self._held(command["full"])
-            # Now, not with the next tick: a backup that is back while its writer is not would be
-            # told to hold what nobody writes, and throw away what it has for that.
-            for urgent in self._take_over() - {node}:
-                self._speakers.submit(self._ask_for_beat, urgent)
+            if self._lives.is_over(node, life):
+                return {"over": self._lives.newest(node)}
+            if self._lives.is_news(node, life, beat):
+                self._take(node, command)
             doors = {name: member.address for name, member in self._members.items()}
             return self._orders.of(node, doors)
+
+    def _take(self, node: str, command: Command) -> None:
+        """Takes in what a beat says."""
+        replicas = {checked_name(name): dict(told) for name, told in command["replicas"].items()}
+        self._detector.heard(node, time.monotonic())
+        if command["state"] == setup.RUNNING and node not in self._running:
+            self._running.add(node)
+            self._repairs.alive(node)
+        epochs = {name: int(told["epoch"]) for name, told in replicas.items()}
+        troubles = {name: str(why) for name, why in command.get("troubles", {}).items()}
+        self._members[node] = Member(str(command["address"]), epochs, troubles)
+        for name, told in replicas.items():
+            if not told["failed"]:
+                self._hear(node, name, epochs[name])
+        for name in command["lost"]:
+            self._repairs.lost(checked_name(name), node)
+        self._held(command["full"])
+        # Now, not with the next tick: a backup that is back while its writer is not would be
+        # told to hold what nobody writes, and throw away what it has for that.
+        for urgent in self._take_over() - {node}:
+            self._speakers.submit(self._ask_for_beat, urgent)
 
     def _hear(self, node: str, fragment: str, epoch: int) -> None:
         if fragment not in self._policies:
@@ -309,6 +319,8 @@ class Control:
         for decision in self._detector.tick(now_s):
             print(decision.sentence, flush=True)
             if isinstance(decision, Dead):
+                if decision.proven:
+                    self._lives.ended(decision.node)
                 self._repairs.dead(decision.node)
                 self._running.discard(decision.node)
                 self._members.pop(decision.node, None)

@@ -31,6 +31,7 @@ from unbroken.node import setup
 from unbroken.node.book import BookReader
 from unbroken.node.checks import START_S_MAX
 from unbroken.node.hosted import Hosted
+from unbroken.node.life import Life
 from unbroken.node.process import leave_with_parent, or_noted
 from unbroken.node.questions import OWN_SPARK, Questions
 from unbroken.streams.flight import Door, Peer
@@ -49,6 +50,7 @@ class Node:
     def __init__(self, folder: Path, name: str, host: str = "127.0.0.1") -> None:
         self.name = name
         self._folder = folder / name
+        self._life = Life(self._folder)
         self._query, self._setup = setup.load(folder)
         self._entry = Peer(self._setup.entry)
         self._book = BookReader(self._entry)
@@ -113,8 +115,12 @@ class Node:
     def _beat(self) -> dict[str, Any]:
         """Tells control what runs here; the answer is what it wants."""
         who = {"node": self.name, "address": self.door.address, "state": self._state}
-        beat = {"do": "beat", **who, **self._hosted.beat()}
+        beat = {"do": "beat", **who, **self._life.next_beat(), **self._hosted.beat()}
         wanted: dict[str, Any] = self._control.act(beat, timeout_s=2.0)
+        if self._life.is_over(wanted):
+            raise Unreachable(
+                f"control knows a later life of {self.name}", hint="said again under a higher one"
+            )
         return wanted
 
     def _beat_for_ever(self) -> None:

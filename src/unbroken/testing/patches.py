@@ -25,6 +25,7 @@ from unbroken.node import (
     health,
     hosted,
     keeper,
+    life,
     loop,
     oldest,
     preparation,
@@ -164,6 +165,7 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
         serve: {"threading": threading, "time": time, "disk": files},
         questions: {"Giver": checkpoints.Giver},
         loop: {"print": say},
+        life: {"disk": files},
         setup: {"load": lambda folder: (sim.query, sim.setup)},
         control: {
             "threading": threading, "time": time, "print": say, "Peer": peer, "Door": door,
