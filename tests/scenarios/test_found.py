@@ -97,12 +97,29 @@ def test_beats_of_a_life_that_is_over_come_late():
     assert dead == ["node-1 is dead: it refuses connections"]
 
 
-@pytest.mark.xfail(reason="a gap fragment that is only silent still serves", strict=True)
-def test_a_gap_fragment_is_silent_and_not_dead():
-    """Control does not hear it, its consumers do: they take what its successor calls lost."""
+@pytest.mark.parametrize("operator", ["map", "count"])
+def test_a_gap_fragment_is_silent_and_not_dead(operator: str):
+    """Found: control does not hear it, its consumers do; they took what its successor calls lost.
+
+    Now they promise, when they say how far they are, to take nothing more from it.
+    """
     faults = [Fault(5.0, "cut one way", "node-1", 30.0, "control")]
-    result = simulate(life(2, Piece("a", "map", ("s1",), "gap"), faults=faults))
+    result = simulate(life(2, Piece("a", operator, ("s1",), "gap"), faults=faults))
     assert result.violation is None
+    assert any(line.text.startswith("a is rebuilt") for line in result.story)
+
+
+@pytest.mark.parametrize("who", ["sink-a", "keeper"])
+def test_whoever_promised_starts_again_while_the_old_one_still_serves(who: str):
+    """The promise outlives who gave it, and who keeps the book: nobody goes back to the old one."""
+    faults = [
+        Fault(5.0, "cut one way", "node-1", 14.0, "control"),
+        *(Fault(5.0 + at_s, "crash", who, 0.3) for at_s in (6.3, 7.0, 7.7, 8.4)),
+    ]
+    sim = Sim(life(2, Piece("a", "count", ("s1",), "gap"), faults=faults))
+    assert sim.run().violation is None
+    (sink,) = sim.sinks()
+    assert sink.next >= 200
 
 
 @pytest.mark.xfail(

@@ -138,3 +138,21 @@ def test_a_life_whose_door_refused_connections_is_over(control: Held, tmp_path: 
     assert life.is_over(control.beat("node-1", life=life.number))
     assert control.beat("node-1", life=life.number)["run"] == ["totals"]
     assert control._members["node-1"].address == "grpc://node-1-4"
+
+
+def test_s13_who_stands_alone_overtakes_the_one_before_it_hole_or_not(control: Held):
+    """Consumers promise to take nothing more from that one: it must not go on where it was."""
+    alone = {"do": "alone", "stream": "totals"}
+    control.beat("node-1", totals=50)
+    control.beat("node-2")
+    control.dead("node-1")
+    control.to(Step.SHIP)
+    term = control._repairs.under_way["totals"].term
+    with pytest.raises(UnbrokenError, match="is not asked to start it empty"):
+        control._alone({**alone, "node": "node-1"})
+    assert control._alone({**alone, "node": "node-2"}) == term
+    assert control._store.overtaken() == {("totals", "node-1")}
+    control.dead("node-2")
+    assert control.beat("node-1", totals=50)["run"] == []
+    control.to(Step.SHIP)
+    assert control._alone({**alone, "node": "node-1"}) > term

@@ -261,6 +261,18 @@ class Store:
             db.execute("INSERT INTO holes VALUES (?, ?, ?, ?)", hole)
         return hole
 
+    def overtake(self, fragment: str, node: str) -> None:
+        """The replica on `node` must not go on where it was: its successor begins.
+
+        >>> import tempfile
+        >>> store = Store(Path(tempfile.mkdtemp()) / "control.db")
+        >>> store.overtake("totals", "node-1"); store.overtaken()
+        {('totals', 'node-1')}
+        >>> store.close()
+        """
+        with self._change() as db:
+            db.execute("INSERT OR IGNORE INTO overtaken VALUES (?, ?)", (fragment, node))
+
     def holes(self, stream: str) -> list[Hole]:
         """The holes of `stream`, the first ones first."""
         rows = self._read(

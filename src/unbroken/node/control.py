@@ -112,6 +112,7 @@ class Control:
         host, _, port = self._setup.control.removeprefix("grpc://").rpartition(":")
         self.door = Door(host, int(port), ready=False)
         self.door.on_act("beat", self._beat)
+        self.door.on_act("alone", self._alone)
         self.door.on_act("hole", self._hole)
         self.door.on_act("not_asking", self._not_asking)
         self.door.ready = True
@@ -193,16 +194,33 @@ class Control:
         if not 0 <= first <= last:
             raise UnbrokenError(f"{stream}: a hole from {first} to {last}")
         with self._lock:
-            gone = self._repairs.overtakes(stream, node)
-            if gone is None:
-                raise UnbrokenError(
-                    f"{stream}: {node} is not asked to start it empty",
-                    hint="it may have been, and was replaced; its next beat tells",
-                )
+            gone = self._overtakes(stream, node)
             recorded = self._store.record_hole(Hole(stream, first, last), overtakes=gone)
             self._repairs.overtaken(stream, gone)
         print(recorded.sentence, flush=True)
         return {"first": recorded.first, "last": recorded.last}
+
+    def _overtakes(self, stream: str, node: str) -> str:
+        """In whose place `node` starts a fragment empty."""
+        gone = self._repairs.overtakes(stream, node)
+        if gone is None:
+            raise UnbrokenError(
+                f"{stream}: {node} is not asked to start it empty",
+                hint="it may have been, and was replaced; its next beat tells",
+            )
+        return gone
+
+    def _alone(self, command: Command) -> int:
+        """A replica is about to start empty; the answer is the term under which it stands alone.
+
+        Consumers will take nothing from the one before it any more, so that one must not go on.
+        """
+        stream, node = checked_name(command["stream"]), checked_name(command["node"])
+        with self._lock:
+            gone = self._overtakes(stream, node)
+            self._store.overtake(stream, gone)
+            self._repairs.overtaken(stream, gone)
+            return self._repairs.under_way[stream].term
 
     def _not_asking(self, command: Command) -> list[str]:
         """The consumers of a stream that cannot say how far they are while nobody serves it.

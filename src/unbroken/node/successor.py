@@ -6,6 +6,9 @@
 * A seed is as good as the producers' logs: each kept what its newest ack asked for, so the highest
   f that any of them knows is the one that all can still serve (scenario 3).  The names of clients
   come with it: one that is away while the node is lost is waited for, as before.
+* The one that is gone may only be silent, and serve on.  So first of all the successor stands
+  *alone*: control gives it up for good, the book names nobody else, and consumers say how far
+  they are when they have read that.
 * A hole begins after the newest epoch that any consumer has, or two of them would differ for ever
   (scenario 13); its end is the newest epoch that is complete on all inputs.  Consumers that cannot
   ask now, such as standbys, are not waited for: control knows them.
@@ -17,6 +20,8 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from unbroken.engine.plan import Plan
@@ -83,8 +88,11 @@ def _after_hole(
     replica: Replica, served: Served, book: BookReader, control: Peer, plan: Plan
 ) -> Seed:
     """Records the hole, puts it into the log, and goes on behind it."""
-    stream = replica.fragment.name
-    first = _consumers_have(served, _newest_complete(replica, book), control)
+    stream, node = replica.fragment.name, replica.name.partition("@")[2]
+    term = int(control.act({"do": "alone", "stream": stream, "node": node}, timeout_s=5.0))
+    book.stand_alone(stream, replica.name, term)
+    served.stand_alone(term)
+    first = _consumers_have(served, partial(_newest_complete, replica, book), control)
     if first == 0:
         first = max(extent["first"] for extent in _extents(replica, book))
     # Without state nothing is lost but what was missed; with it, at least one epoch is given up:
@@ -92,7 +100,6 @@ def _after_hole(
     least = first if plan.traits.stateful else first - 1
     last = max(least, _newest_complete(replica, book) - 1)
     if last >= first:
-        node = replica.name.partition("@")[2]
         hole = {"do": "hole", "stream": stream, "node": node, "first": first, "last": last}
         recorded: dict[str, Any] = control.act(hole, timeout_s=5.0)
         first, last = int(recorded["first"]), int(recorded["last"])
@@ -111,7 +118,7 @@ def _after_hole(
     return Seed(last + 1, last + 1, None)
 
 
-def _consumers_have(served: Served, newest: int, control: Peer) -> int:
+def _consumers_have(served: Served, newest: Callable[[], int], control: Peer) -> int:
     """One more than the newest epoch that any consumer has; 0 if none is there."""
     began_s = time.monotonic()
     silent: list[str] = []
@@ -120,9 +127,11 @@ def _consumers_have(served: Served, newest: int, control: Peer) -> int:
         if waited_s > ASK_S_MIN:
             if served.hole() is None:
                 silent = control.act({"do": "not_asking", "stream": served.log.stream})
-            first = served.hole(at_most=newest + 1, besides=silent)
-            if first is not None:
-                return first
+            if served.hole(besides=silent) is not None:
+                # Looked up when all have spoken: until then they take from the one before.
+                first = served.hole(at_most=newest() + 1, besides=silent)
+                if first is not None:
+                    return first
         if waited_s > ASK_S_MAX:
             unheard = [name for name in served.unheard if name not in silent]
             raise Unreachable(

@@ -9,6 +9,8 @@
   the furthest of them is, two consumers would disagree about an epoch for ever (scenario 13).
 * So nothing is decided until every expected consumer has asked, or was removed: whoever is waited
   for may be the furthest.  Clients that nobody expects count if they asked, and are not waited for.
+* What it says must stay true until it is answered: the one that is gone may only be silent, and
+  still serve.  So it has asked only when it *promised* to take nothing from that one any more.
 * Some cannot ask: a standby takes what its writer has made, and whoever is to be rebuilt waits for
   this very stream.  They are not waited for (`besides`).
 * A consumer that lacks an epoch before the hole is told so; a replica is repaired from another one.
@@ -41,6 +43,8 @@ class Positions:
         self._expected = set(expected)
         #: The next epoch that each lacks.
         self._next: dict[str, int] = {}
+        #: Who takes nothing from anybody else any more.
+        self._promised: set[str] = set()
 
     def expect(self, consumer: str) -> None:
         """`consumer` is waited for from now on.
@@ -50,8 +54,14 @@ class Positions:
         """
         self._expected.add(consumer)
 
-    def asked(self, consumer: str, next_epoch: int) -> None:
+    def asked(self, consumer: str, next_epoch: int, *, promised: bool = True) -> None:
         """`consumer` has everything below `next_epoch`, and nothing else.
+
+        Unless it `promised`, it may have more in a moment: it counts, and is still waited for.
+
+        >>> positions = Positions(["a"]); positions.asked("a", 7, promised=False)
+        >>> positions.missing
+        ['a']
 
         >>> positions = Positions(); positions.asked("", 7); positions.asked("", 4)
         >>> positions.first()
@@ -63,6 +73,17 @@ class Positions:
         if consumer == UNNAMED:
             next_epoch = max(next_epoch, self._next.get(UNNAMED, 0))
         self._next[consumer] = next_epoch
+        if promised:
+            self._promised.add(consumer)
+
+    def ask_again(self) -> None:
+        """What was promised before does not count any more.
+
+        >>> positions = Positions(["a"]); positions.asked("a", 7); positions.ask_again()
+        >>> positions.missing
+        ['a']
+        """
+        self._promised.clear()
 
     def removed(self, consumer: str) -> None:
         """`consumer` will not come back: it is not waited for, and what it had does not count.
@@ -72,11 +93,12 @@ class Positions:
         """
         self._expected.discard(consumer)
         self._next.pop(consumer, None)
+        self._promised.discard(consumer)
 
     @property
     def missing(self) -> list[str]:
         """Expected consumers that have not asked yet."""
-        return sorted(self._expected - self._next.keys())
+        return sorted(self._expected - self._promised)
 
     def first(
         self, *, at_most: int | None = None, besides: Collection[str] = ()

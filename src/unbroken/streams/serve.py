@@ -1,8 +1,10 @@
 """Serving streams at a door: headers, bodies and acks, the same for sources and fragments.
 
     extent  {stream}                       the first epoch that is there, and the next number
-    headers {stream, from, consumer, next} those from there on; waits a while for the first.  Who
+    headers {stream, from, consumer, next, term}
+                                           those from there on; waits a while for the first.  Who
                                            asks has everything below `next` (below `from` if unsaid)
+                                           and takes from nobody of an older term
     epoch   {stream, number}               header and rows
     expect  {stream, consumer, term, like} this consumer holds back trimming from now on
     ack     {stream, consumer, term, processed, need, seed}
@@ -40,6 +42,9 @@ from unbroken.streams.hole import UNNAMED, Positions
 from unbroken.streams.log import EpochLog
 from unbroken.streams.needs import UNDECLARED_EPOCHS, Needs, Seed
 
+#: How long a question waits for a stream that has not begun.
+HEARING_S = 0.2
+
 
 class Served:
     """One stream at the door: its log, its consumers, and what may be trimmed."""
@@ -62,6 +67,8 @@ class Served:
         self.log = log
         #: While true, followers are heard and told nothing: where a hole begins depends on them.
         self.begins_later = begins_later
+        #: The term under which this replica stands alone; 0: it does not, or has not begun to.
+        self._alone = 0
         self._keep = keep
         self._trim = trim or log.trim
         self._may_trim = may_trim
@@ -147,10 +154,19 @@ class Served:
                 owed = min(owed, after - UNDECLARED_EPOCHS)
             return max(first, owed)
 
-    def asked(self, consumer: str, next_epoch: int) -> None:
-        """`consumer` has everything below `next_epoch`; one without a name is ""."""
+    def asked(self, consumer: str, next_epoch: int, *, term: int = 0) -> None:
+        """`consumer` has everything below `next_epoch`; one without a name is "".
+
+        It has heard that who stands alone under `term` is the only one to be taken from.
+        """
         with self._lock:
-            self._positions.asked(consumer, next_epoch)
+            self._positions.asked(consumer, next_epoch, promised=term >= self._alone)
+
+    def stand_alone(self, term: int) -> None:
+        """From now on only those have asked who have heard of this term."""
+        with self._lock:
+            self._alone = term
+            self._positions.ask_again()
 
     def hole(
         self, *, at_most: int | None = None, besides: Collection[str] = ()
@@ -267,8 +283,12 @@ class StreamDoor:
         start = log.first if command["from"] is None else int(command["from"])
         if command["from"] is not None:
             name = command.get("consumer") or UNNAMED
-            served.asked(name and checked_consumer(name), int(command.get("next", start)))
-        log.wait(start, POLL_S)
+            served.asked(
+                name and checked_consumer(name), int(command.get("next", start)),
+                term=int(command.get("term", 0)),
+            )  # fmt: skip
+        # While it is not known where the stream begins, who asks may have more to say soon.
+        log.wait(start, HEARING_S if served.begins_later else POLL_S)
         if served.begins_later:
             return []
         return [header.to_json() for header in log.headers(start)]

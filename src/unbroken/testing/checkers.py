@@ -78,6 +78,7 @@ class Checkers:
         self._lives: dict[tuple[str, str, str], int] = {}
         self._read: dict[int, int] = {}
         self._placement: dict[str, dict[str, Standing]] = {}
+        self._overtaken: set[tuple[str, str]] = set()
         self._version = -1
         #: Fragments that nobody can save any more, and since when.
         self.beyond: dict[str, str] = {}
@@ -122,6 +123,8 @@ class Checkers:
         stream = epoch.header.stream
         if stream.endswith(STAGED) or folder.name == "out":
             return
+        if stream in self._gaps and not self._goes_on(folder.disk.name, stream):
+            return  # It has not heard that it was replaced; nobody may read it (see `took`).
         if self._sealing is not None:
             self._made_of[stream, epoch.number, epoch.digest] = self._sealing
             self._sealing = None
@@ -136,6 +139,13 @@ class Checkers:
                 1, f"epoch {epoch.number} of {stream} is {_text(epoch)} in {folder}, and was "
                 f"{_text(known)}",
             )  # fmt: skip
+
+    def _goes_on(self, node: str, fragment: str) -> bool:
+        """Whether the line of a gap fragment goes on there, by the records."""
+        standing = self.placement.get(fragment, {}).get(node, Standing.LEAVING)
+        if standing is Standing.COMING:
+            return True
+        return standing is not Standing.LEAVING and (fragment, node) not in self._overtaken
 
     def _all_there(self, stream: str, number: int) -> bool:
         """Whether everybody who serves the inputs of an epoch has it: its rows can be counted."""
@@ -183,6 +193,7 @@ class Checkers:
                 name: {each.node: each.standing for each in placed}
                 for name, placed in records.placement().items()
             }
+            self._overtaken = records.overtaken()
         return self._placement
 
     def _holds(self, node: str, fragment: str) -> int | None:

@@ -20,6 +20,7 @@ from typing import Any
 from unbroken.control.intentions import Intention, Step
 from unbroken.control.store import Store
 from unbroken.node import (
+    alone,
     book,
     control,
     health,
@@ -166,6 +167,7 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
         questions: {"Giver": checkpoints.Giver},
         loop: {"print": say},
         life: {"disk": files},
+        alone: {"disk": files},
         setup: {"load": lambda folder: (sim.query, sim.setup)},
         control: {
             "threading": threading, "time": time, "print": say, "Peer": peer, "Door": door,

@@ -25,12 +25,13 @@ from unbroken.control.repair import Repairs
 from unbroken.control.replicas import Replicas
 from unbroken.errors import DefinitionError
 from unbroken.gate import Gate
+from unbroken.node.book import BookReader
 from unbroken.node.replica import Replica
 from unbroken.node.staged import Confirmed
 from unbroken.node.standby import Standby
 from unbroken.policies.past import Past, Seed
 from unbroken.streams.hole import Positions
-from unbroken.streams.merge import Fetch, Merge
+from unbroken.streams.merge import Fetch, Merge, Serving
 from unbroken.streams.needs import Needs
 from unbroken.streams.serve import Served
 from unbroken.testing import checkpoints, engine
@@ -262,6 +263,37 @@ def _does_not_wait() -> list[Change]:
     return [(Positions, "missing", property(missing)), (Positions, "first", nobody)]
 
 
+def _listens_to_all() -> list[Change]:
+    def only(self: Merge, term: int, replica: str) -> bool:
+        news = term > self.alone[0]
+        self.alone = max(self.alone, (term, replica))
+        return news
+
+    return [(Merge, "only", only), (Merge, "allows", lambda self, replica: True),
+            *_names_all()]  # fmt: skip
+
+
+def _names_all() -> list[Change]:
+    replicas = BookReader.replicas
+
+    def everybody(self: BookReader, stream: str) -> Serving:
+        return Serving(self._page.get(stream, {}), alone=replicas(self, stream).alone)
+
+    return [(BookReader, "replicas", everybody)]
+
+
+def _does_not_promise() -> list[Change]:
+    stand_alone = Served.stand_alone
+
+    def at_once(self: Served, term: int) -> None:
+        stand_alone(self, 0)
+
+    def never(self: BookReader, stream: str, replica: str, term: int) -> None:
+        pass
+
+    return [(Served, "stand_alone", at_once), (BookReader, "stand_alone", never)]
+
+
 def _forgets_terms() -> list[Change]:
     begin = Needs.__init__
 
@@ -355,6 +387,10 @@ VARIANTS: dict[str, Variant] = {
                 ("crash", "pause"), ("gap",), seeds=10, first=30),
         Variant("a hole that waits for nobody", _does_not_wait,
                 ("crash", "pause"), ("gap",), seeds=10, first=30),
+        Variant("one that was replaced is listened to", _listens_to_all, life=_life(
+            "count", "gap", Fault(5.0, "cut one way", "node-1", 14.0, "control"))),
+        Variant("a hole before anybody has promised", _does_not_promise, life=_life(
+            "count", "gap", Fault(5.0, "cut one way", "node-1", 14.0, "control"))),
         Variant("a producer that forgets terms", _forgets_terms, life=_life(
             "count", "active", Fault(4.0, "cut one way", "node-1", 25.0, "control"),
             Fault(15.0, "crash", "keeper", 0.5))),
