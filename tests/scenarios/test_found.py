@@ -58,6 +58,19 @@ def test_two_gap_fragments_in_a_row_are_lost():
     assert result.violation is None
 
 
+@pytest.mark.parametrize("protection", ["active", "passive"])
+def test_a_gap_fragment_is_lost_while_a_copy_of_its_consumer_is_away_and_no_node_is_free(
+    protection: str,
+):
+    """Found: the successor waited for that copy to say how far it is, until it came back."""
+    pieces = Piece("a", "map", ("s1",), "gap"), Piece("b", "count", ("a",), protection)
+    faults = [Fault(4.0, "crash", "node-2", 30.0), Fault(6.0, "lose", "node-1", 30.0)]
+    result = simulate(life(3, *pieces, faults=faults, sinks=("b",)))
+    assert result.violation is None
+    (rebuilt,) = [line for line in result.story if line.text.startswith("a is rebuilt from")]
+    assert rebuilt.at_s < 12.0
+
+
 def test_a_fragment_without_a_policy_comes_back_and_its_consumer_is_lost():
     """Found: after its node was back, control never counted the fragment as live again.
 

@@ -13,7 +13,7 @@ from unbroken.errors import UnbrokenError
 from unbroken.node import setup
 from unbroken.node.control import Control
 from unbroken.node.life import Life
-from unbroken.policies import Gap
+from unbroken.policies import Active, Gap
 from unbroken.query import Query
 
 CLICKS = Producer("clicks", KEEPER)
@@ -156,3 +156,70 @@ def test_s13_who_stands_alone_overtakes_the_one_before_it_hole_or_not(control: H
     assert control.beat("node-1", totals=50)["run"] == []
     control.to(Step.SHIP)
     assert control._alone({**alone, "node": "node-1"}) > term
+
+
+@pytest.fixture
+def behind(tmp_path: Path) -> Iterator[Held]:
+    """A gap fragment on node-1, read by two copies of another one, on node-2 and node-3."""
+    query = Query("shop")
+    clicks = query.source("clicks", "n BIGINT")
+    totals = query.fragment(clicks, policy=Gap())(lambda clicks: clicks, name="totals")
+    pairs = query.fragment(totals, policy=Active(replicas=2))(lambda totals: totals, name="pairs")
+    query.sink(pairs)
+    told = setup.Setup(
+        query="shop", placement={"totals": ["node-1"], "pairs": ["node-2", "node-3"]},
+        entry="grpc://127.0.0.1:1", control="grpc://127.0.0.1:0", manual=True,
+    )  # fmt: skip
+    setup.save(tmp_path, query, told)
+    made = Held(tmp_path)
+    made.beat("node-1", totals=50)
+    made.beat("node-2", pairs=49)
+    made.beat("node-3", pairs=48)
+    yield made
+    made.door.close()
+    made._store.close()
+
+
+def test_s13_a_copy_that_is_gone_while_another_serves_is_not_waited_for_and_replaced(behind: Held):
+    """Without a spare node nobody would ever take its place.
+
+    It may have what the hole says is lost: when it is back it is taken from the one that went on.
+    """
+    behind.dead("node-3")
+    behind.dead("node-1")
+    behind.to(Step.SHIP)
+    assert behind._not_asking({"stream": "totals"}) == {
+        "waiting": [], "replaced": ["pairs@node-3"]
+    }  # fmt: skip
+    hole = {"stream": "totals", "node": "node-2", "first": 50, "last": 57}
+    behind._hole({**hole, "replaced": ["pairs@node-3"]})
+    assert behind._store.overtaken() == {("totals", "node-1"), ("pairs", "node-3")}
+    assert behind.beat("node-3", state="reading plans")["run"] == []
+    behind.beat("node-3")
+    for now_s in range(10, 14):
+        behind.beat("node-2", totals=58, pairs=58)
+        behind._decide(float(now_s))
+    repair = behind._repairs.under_way["pairs"]
+    assert (repair.node, repair.survivor, repair.replaces) == ("node-3", "node-2", "node-3")
+
+
+def test_s13_a_copy_that_is_back_before_the_hole_is_recorded_is_asked(behind: Held):
+    """It runs already, and may be further than where the hole would begin."""
+    behind.dead("node-3")
+    behind.dead("node-1")
+    behind.to(Step.SHIP)
+    behind.beat("node-3", pairs=50)
+    hole = {"stream": "totals", "node": "node-2", "first": 50, "last": 57}
+    with pytest.raises(UnbrokenError, match="pairs@node-3 is back"):
+        behind._hole({**hole, "replaced": ["pairs@node-3"]})
+    assert behind._store.holes("totals") == []
+    assert behind._not_asking({"stream": "totals"}) == {"waiting": [], "replaced": []}
+
+
+def test_s13_the_last_copy_is_waited_for(behind: Held):
+    """Nobody goes on in its place: what it has counts."""
+    for node in ("node-2", "node-3", "node-1"):
+        behind.dead(node)
+    behind.beat("node-4")
+    behind.to(Step.SHIP)
+    assert behind._not_asking({"stream": "totals"}) == {"waiting": [], "replaced": []}

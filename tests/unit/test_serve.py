@@ -249,6 +249,26 @@ def test_a_seed_travels_with_acks_and_is_asked_for(tmp_path: Path, door):
     assert peer.act(asked) == {"need": 3, "seed": SEED}
 
 
+def test_s13_a_consumer_that_was_replaced_gets_nothing_until_it_is_expected_anew(
+    tmp_path: Path, door
+):
+    """It is only silent to control: beside the copy that took its place it must not go on."""
+    streams, peer = door
+    served = Served(EpochLog(tmp_path, "s"), ["c@node-1", "c@node-2"], keep=0, begins_later=True)
+    streams.streams["s"] = served
+    headers = {"do": "headers", "stream": "s"}
+    peer.act({**headers, "from": 51, "consumer": "c@node-1"})
+    peer.act({**headers, "from": 48, "consumer": "c@node-2"})
+    assert served.hole(without=["c@node-1"]) == 48
+    served.turn_away(["c@node-1"])
+    served.begin(48, [Epoch.gap("s", 48, pa.schema([("n", pa.int64())]), lost=7)])
+    with pytest.raises(EpochGone, match="another copy of it goes on"):
+        peer.act({**headers, "from": 51, "consumer": "c@node-1"})
+    assert len(peer.act({**headers, "from": 48, "consumer": "c@node-2"})) == 1
+    served.expect("c@node-1", term=9, like="c@node-2")
+    assert len(peer.act({**headers, "from": 48, "consumer": "c@node-1"})) == 1
+
+
 def test_a_stream_that_begins_later_hears_its_consumers_and_tells_nothing(tmp_path: Path, door):
     """Scenario 13: the hole begins after the highest epoch that any consumer has."""
     streams, peer = door

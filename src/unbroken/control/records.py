@@ -16,7 +16,7 @@ This module defines words.  It does no I/O and reads no clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from unbroken.control.intentions import Intention, Placed, Standing
@@ -102,11 +102,14 @@ class Records(Protocol):
     def removals(self) -> list[Removal]:
         """Who was removed and why, the newest last."""
 
-    def record_hole(self, hole: Hole, *, overtakes: str) -> Hole:
+    def record_hole(self, hole: Hole, *, overtakes: Iterable[tuple[str, str]]) -> Hole:
         """Records a hole once; if one that overlaps it is known, that one is the answer.
 
-        In either case the replica on the node `overtakes` must not go on where it was.
+        In either case those whom it `overtakes` (fragment and node) must not go on where they were.
         """
+
+    def overtake(self, fragment: str, node: str) -> None:
+        """The replica on `node` must not go on where it was: its successor begins."""
 
     def holes(self, stream: str) -> list[Hole]:
         """The holes of `stream`, the first ones first."""

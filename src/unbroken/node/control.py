@@ -32,6 +32,7 @@ from unbroken.control.records import Hole
 from unbroken.control.repair import Repairs
 from unbroken.control.replicas import Replicas
 from unbroken.control.store import Store
+from unbroken.control.unheard import Unheard, unheard
 from unbroken.control.writers import Writers
 from unbroken.errors import DiskError, UnbrokenError, Unreachable
 from unbroken.node import setup
@@ -193,10 +194,13 @@ class Control:
         first, last = int(command["first"]), int(command["last"])
         if not 0 <= first <= last:
             raise UnbrokenError(f"{stream}: a hole from {first} to {last}")
+        replaced = [checked_consumer(name) for name in command.get("replaced", [])]
         with self._lock:
             gone = self._overtakes(stream, node)
-            recorded = self._store.record_hole(Hole(stream, first, last), overtakes=gone)
-            self._repairs.overtaken(stream, gone)
+            overtaken = [(stream, gone), *self._still_replaced(stream, replaced)]
+            recorded = self._store.record_hole(Hole(stream, first, last), overtakes=overtaken)
+            for each in overtaken:
+                self._repairs.overtaken(*each)
         print(recorded.sentence, flush=True)
         return {"first": recorded.first, "last": recorded.last}
 
@@ -222,33 +226,27 @@ class Control:
             self._repairs.overtaken(stream, gone)
             return self._repairs.under_way[stream].term
 
-    def _not_asking(self, command: Command) -> list[str]:
-        """The consumers of a stream that cannot say how far they are while nobody serves it.
+    def _still_replaced(self, stream: str, replaced: list[str]) -> list[tuple[str, str]]:
+        """Consumers that were not waited for because another copy of them goes on."""
+        now = {setup.replica_name(*who): who for who in self._unheard(stream).replaced}
+        for name in replaced:
+            if name not in now:
+                raise UnbrokenError(
+                    f"{stream}: {name} is back, or nobody goes on in its place",
+                    hint="asked again how far everybody is",
+                )
+        return [now[name] for name in replaced]
 
-        A standby holds what its writer makes, and is never further; one that is gone is waited
-        for, because it may have written.  Whoever has to be rebuilt can begin only when its
-        inputs are served: two gap fragments in a row would wait for one another.
-        """
+    def _not_asking(self, command: Command) -> dict[str, list[str]]:
+        """The consumers of a stream whose word on how far they are is not waited for."""
         stream = checked_name(command["stream"])
         with self._lock:
-            holding = {
-                name: [
-                    node
-                    for node in self._replicas.having(name, Standing.LIVE, Standing.COMING)
-                    if node != self._writers.of(name)
-                ]
-                for name in self._having(Passive)
-            }
-            rebuilt = {
-                name: self._replicas.having(name, Standing.GONE, Standing.COMING)
-                for name in self._having(Upstream, Gap)
-            }
-            return [
-                setup.replica_name(name, node)
-                for name, nodes in (holding | rebuilt).items()
-                if stream in self._replicas.inputs[name]
-                for node in nodes
-            ]
+            found = self._unheard(stream)
+            return {kind: [setup.replica_name(*who) for who in whom]
+                    for kind, whom in found._asdict().items()}  # fmt: skip
+
+    def _unheard(self, stream: str) -> Unheard:
+        return unheard(stream, self._policies, self._replicas, self._writers)
 
     # Look, decide, record, act.
 

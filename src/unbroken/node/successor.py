@@ -92,7 +92,7 @@ def _after_hole(
     term = int(control.act({"do": "alone", "stream": stream, "node": node}, timeout_s=5.0))
     book.stand_alone(stream, replica.name, term)
     served.stand_alone(term)
-    first = _consumers_have(served, partial(_newest_complete, replica, book), control)
+    first, replaced = _consumers_have(served, partial(_newest_complete, replica, book), control)
     if first == 0:
         first = max(extent["first"] for extent in _extents(replica, book))
     # Without state nothing is lost but what was missed; with it, at least one epoch is given up:
@@ -100,9 +100,11 @@ def _after_hole(
     least = first if plan.traits.stateful else first - 1
     last = max(least, _newest_complete(replica, book) - 1)
     if last >= first:
-        hole = {"do": "hole", "stream": stream, "node": node, "first": first, "last": last}
+        hole = {"do": "hole", "stream": stream, "node": node, "first": first, "last": last,
+                "replaced": replaced}  # fmt: skip
         recorded: dict[str, Any] = control.act(hole, timeout_s=5.0)
         first, last = int(recorded["first"]), int(recorded["last"])
+        served.turn_away(replaced)
     hole_epochs = [
         Epoch.gap(
             stream,
@@ -118,22 +120,28 @@ def _after_hole(
     return Seed(last + 1, last + 1, None)
 
 
-def _consumers_have(served: Served, newest: Callable[[], int], control: Peer) -> int:
-    """One more than the newest epoch that any consumer has; 0 if none is there."""
+def _consumers_have(
+    served: Served, newest: Callable[[], int], control: Peer
+) -> tuple[int, list[str]]:  # fmt: skip
+    """One more than the newest epoch that any consumer has; 0 if none is there.
+
+    And the consumers that were not asked because another copy of them goes on.
+    """
     began_s = time.monotonic()
     silent: list[str] = []
+    replaced: list[str] = []
     while True:
         waited_s = time.monotonic() - began_s
         if waited_s > ASK_S_MIN:
-            if served.hole() is None:
-                silent = control.act({"do": "not_asking", "stream": served.log.stream})
-            if served.hole(besides=silent) is not None:
+            told = control.act({"do": "not_asking", "stream": served.log.stream})
+            silent, replaced = told["waiting"], told["replaced"]
+            if served.hole(besides=silent, without=replaced) is not None:
                 # Looked up when all have spoken: until then they take from the one before.
-                first = served.hole(at_most=newest() + 1, besides=silent)
+                first = served.hole(at_most=newest() + 1, besides=silent, without=replaced)
                 if first is not None:
-                    return first
+                    return first, replaced
         if waited_s > ASK_S_MAX:
-            unheard = [name for name in served.unheard if name not in silent]
+            unheard = [name for name in served.unheard if name not in {*silent, *replaced}]
             raise Unreachable(
                 f"{', '.join(unheard)} did not say how far they are",
                 hint="asked again until they do, or are replaced",

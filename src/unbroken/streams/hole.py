@@ -12,7 +12,8 @@
 * What it says must stay true until it is answered: the one that is gone may only be silent, and
   still serve.  So it has asked only when it *promised* to take nothing from that one any more.
 * Some cannot ask: a standby takes what its writer has made, and whoever is to be rebuilt waits for
-  this very stream.  They are not waited for (`besides`).
+  this very stream.  They are not waited for (`besides`).  One that is gone while another copy of it
+  goes on does not even count (`without`): were it further, that other copy could not go on.
 * A consumer that lacks an epoch before the hole is told so; a replica is repaired from another one.
 * The last word of each name counts.  Names that nobody expects are kept up to `NAMES_MAX`; beyond
   that, and without a name, the furthest of them stands for all.
@@ -101,11 +102,12 @@ class Positions:
         return sorted(self._expected - self._promised)
 
     def first(
-        self, *, at_most: int | None = None, besides: Collection[str] = ()
+        self, *, at_most: int | None = None, besides: Collection[str] = (),
+        without: Collection[str] = (),
     ) -> int | None:  # fmt: skip
         """Where the hole begins; None until all who are expected have asked, 0 if nobody ever did.
 
-        Those `besides` are not waited for.
+        Those `besides` are not waited for; those `without` do not even count.
 
         `at_most` is a bound that the caller knows: nobody has an epoch whose input is not there
         yet, although a client may ask for it.
@@ -115,7 +117,7 @@ class Positions:
         >>> Positions(["totals@node-2"]).first(besides=["totals@node-2"])
         0
         """
-        if set(self.missing).difference(besides):
+        if set(self.missing).difference(besides, without):
             return None
-        furthest = max(self._next.values(), default=0)
+        furthest = max((n for who, n in self._next.items() if who not in without), default=0)
         return furthest if at_most is None else min(furthest, at_most)

@@ -35,7 +35,7 @@ from typing import Any
 import pyarrow as pa
 
 from unbroken.epochs import Epoch
-from unbroken.errors import Unreachable
+from unbroken.errors import EpochGone, Unreachable
 from unbroken.streams import disk
 from unbroken.streams.flight import POLL_S, Command, Door, checked_consumer
 from unbroken.streams.hole import UNNAMED, Positions
@@ -69,6 +69,8 @@ class Served:
         self.begins_later = begins_later
         #: The term under which this replica stands alone; 0: it does not, or has not begun to.
         self._alone = 0
+        #: Consumers that another copy has replaced, until they are made anew from it.
+        self._turned_away: set[str] = set()
         self._keep = keep
         self._trim = trim or log.trim
         self._may_trim = may_trim
@@ -93,6 +95,7 @@ class Served:
         """`consumer` holds back trimming from now on, also after a restart of this producer."""
         with self._lock:
             self.needs.expect(consumer, term=term, like=like)
+            self._turned_away.discard(consumer)
             self._expected_s[consumer] = time.monotonic()
             if not self.needs.barred(consumer):
                 self._declared.add(consumer)
@@ -161,6 +164,12 @@ class Served:
         """
         with self._lock:
             self._positions.asked(consumer, next_epoch, promised=term >= self._alone)
+            if consumer in self._turned_away:
+                raise EpochGone(
+                    f"{self.log.stream}: what {consumer} has may be lost by now, and another copy "
+                    "of it goes on",
+                    hint="it is repaired from that one",
+                )
 
     def stand_alone(self, term: int) -> None:
         """From now on only those have asked who have heard of this term."""
@@ -169,11 +178,20 @@ class Served:
             self._positions.ask_again()
 
     def hole(
-        self, *, at_most: int | None = None, besides: Collection[str] = ()
+        self, *, at_most: int | None = None, besides: Collection[str] = (),
+        without: Collection[str] = (),
     ) -> int | None:  # fmt: skip
         """Where a hole would begin: `Positions.first`; None while an expected one has not asked."""
         with self._lock:
-            return self._positions.first(at_most=at_most, besides=besides)
+            return self._positions.first(at_most=at_most, besides=besides, without=without)
+
+    def turn_away(self, consumers: Iterable[str]) -> None:
+        """These may have what is lost: they get nothing until they are expected anew.
+
+        One that is only silent would go on beside the copy that took its place.
+        """
+        with self._lock:
+            self._turned_away.update(consumers)
 
     @property
     def unheard(self) -> list[str]:

@@ -244,8 +244,10 @@ def _acks_before_commit() -> list[Change]:
 
 
 def _lowest_consumer() -> list[Change]:
-    def first(self: Positions, *, at_most: int | None = None, besides: Any = ()) -> int | None:
-        if set(self.missing).difference(besides):
+    def first(
+        self: Positions, *, at_most: int | None = None, besides: Any = (), without: Any = ()
+    ) -> int | None:
+        if set(self.missing).difference(besides, without):
             return None
         lowest = min(self._next.values(), default=0)
         return lowest if at_most is None else min(lowest, at_most)
@@ -257,7 +259,7 @@ def _does_not_wait() -> list[Change]:
     def missing(self: Positions) -> list[str]:
         return []
 
-    def nobody(self: Positions, *, at_most: int | None = None, besides: Any = ()) -> int:
+    def nobody(self: Positions, **how: Any) -> int:
         return max(0, min(self._next.values(), default=0))
 
     return [(Positions, "missing", property(missing)), (Positions, "first", nobody)]
