@@ -46,6 +46,8 @@ class Hole(NamedTuple):
     first: int
     last: int
     reason: str = ""
+    #: Rows of the inputs that are known to be lost with it; counted after it was recorded.
+    rows: int = 0
 
     @property
     def sentence(self) -> str:
@@ -53,9 +55,12 @@ class Hole(NamedTuple):
 
         >>> Hole("totals", 51, 57).sentence
         'totals: epochs 51 to 57 are lost'
+        >>> Hole("totals", 51, 57, rows=1200).sentence
+        'totals: epochs 51 to 57 are lost (1,200 rows in)'
         """
         because = f": {self.reason}" if self.reason else ""
-        return f"{self.stream}: epochs {self.first} to {self.last} are lost{because}"
+        rows = f" ({self.rows:,} {'row' if self.rows == 1 else 'rows'} in)" if self.rows else ""
+        return f"{self.stream}: epochs {self.first} to {self.last} are lost{rows}{because}"
 
 
 class Records(Protocol):
@@ -63,7 +68,7 @@ class Records(Protocol):
     returns.
 
     >>> sorted(name for name in vars(Records) if "hole" in name)
-    ['holes', 'record_hole']
+    ['count_hole', 'holes', 'record_hole']
     """
 
     def join(self, node: str, address: str) -> None:
@@ -110,6 +115,9 @@ class Records(Protocol):
 
     def overtake(self, fragment: str, node: str) -> None:
         """The replica on `node` must not go on where it was: its successor begins."""
+
+    def count_hole(self, stream: str, first: int, rows: int) -> int:
+        """So many rows are lost with a hole, or more if more were counted before; tells which."""
 
     def holes(self, stream: str) -> list[Hole]:
         """The holes of `stream`, the first ones first."""

@@ -253,14 +253,34 @@ class Store:
         with self._change() as db:
             db.executemany("INSERT OR IGNORE INTO overtaken VALUES (?, ?)", overtakes)
             known = db.execute(
-                "SELECT stream, first, last, reason FROM holes "
+                "SELECT stream, first, last, reason, rows FROM holes "
                 "WHERE stream = ? AND first <= ? AND last >= ? ORDER BY first",
                 (hole.stream, hole.last, hole.first),
             ).fetchone()
             if known is not None:
                 return Hole(*known)
-            db.execute("INSERT INTO holes VALUES (?, ?, ?, ?)", hole)
+            db.execute("INSERT INTO holes VALUES (?, ?, ?, ?, ?)", hole)
         return hole
+
+    def count_hole(self, stream: str, first: int, rows: int) -> int:
+        """So many rows are lost with a hole, or more if more were counted before; tells which.
+
+        Never less than consumers may have been told.
+
+        >>> import tempfile
+        >>> store = Store(Path(tempfile.mkdtemp()) / "control.db")
+        >>> hole = store.record_hole(Hole("totals", 51, 57), overtakes=[])
+        >>> store.count_hole("totals", 51, 12), store.count_hole("totals", 51, 9)
+        (12, 12)
+        >>> store.close()
+        """
+        with self._change() as db:
+            (counted,) = db.execute(
+                "UPDATE holes SET rows = max(rows, ?) WHERE stream = ? AND first = ? "
+                "RETURNING rows",
+                (rows, stream, first),
+            ).fetchone()
+        return int(counted)
 
     def overtake(self, fragment: str, node: str) -> None:
         """The replica on `node` must not go on where it was: its successor begins.
@@ -277,7 +297,8 @@ class Store:
     def holes(self, stream: str) -> list[Hole]:
         """The holes of `stream`, the first ones first."""
         rows = self._read(
-            "SELECT stream, first, last, reason FROM holes WHERE stream = ? ORDER BY first", stream
+            "SELECT stream, first, last, reason, rows FROM holes WHERE stream = ? ORDER BY first",
+            stream,
         )
         return [Hole(*row) for row in rows]
 

@@ -115,6 +115,7 @@ class Control:
         self.door.on_act("beat", self._beat)
         self.door.on_act("alone", self._alone)
         self.door.on_act("hole", self._hole)
+        self.door.on_act("count_hole", self._count_hole)
         self.door.on_act("not_asking", self._not_asking)
         self.door.ready = True
 
@@ -204,6 +205,13 @@ class Control:
         print(recorded.sentence, flush=True)
         return {"first": recorded.first, "last": recorded.last}
 
+    def _count_hole(self, command: Command) -> int:
+        """How many rows are lost with a hole that is on record; tells how many are on record."""
+        stream, node = checked_name(command["stream"]), checked_name(command["node"])
+        with self._lock:
+            self._overtakes(stream, node)
+            return self._store.count_hole(stream, int(command["first"]), int(command["rows"]))
+
     def _overtakes(self, stream: str, node: str) -> str:
         """In whose place `node` starts a fragment empty."""
         gone = self._repairs.overtakes(stream, node)
@@ -214,8 +222,9 @@ class Control:
             )
         return gone
 
-    def _alone(self, command: Command) -> int:
-        """A replica is about to start empty; the answer is the term under which it stands alone.
+    def _alone(self, command: Command) -> dict[str, Any]:
+        """A replica is about to start empty; the answer is the term under which it stands alone,
+        and what its stream has lost before.
 
         Consumers will take nothing from the one before it any more, so that one must not go on.
         """
@@ -224,7 +233,8 @@ class Control:
             gone = self._overtakes(stream, node)
             self._store.overtake(stream, gone)
             self._repairs.overtaken(stream, gone)
-            return self._repairs.under_way[stream].term
+            holes = [(hole.first, hole.last, hole.rows) for hole in self._store.holes(stream)]
+            return {"term": self._repairs.under_way[stream].term, "holes": holes}
 
     def _still_replaced(self, stream: str, replaced: list[str]) -> list[tuple[str, str]]:
         """Consumers that were not waited for because another copy of them goes on."""

@@ -186,9 +186,16 @@ class Hosted:
         replica.start(self._plan_for(name), **how)
         self._serve_staged(replica)
 
-    def hold(self, name: str, giver: str, consumers: Sequence[str]) -> None:
-        """Holds what the writer at `giver` ships; a replica that ran here was replaced: it ends."""
+    def hold(
+        self, name: str, giver: str, consumers: Sequence[str], anew: bool = False
+    ) -> None:  # fmt: skip
+        """Holds what the writer at `giver` ships; a replica that ran here was replaced: it ends.
+
+        `anew`: what it left is of no use, and must not be gone on from.
+        """
         self.leave(name, "another node writes it now")
+        if anew:
+            self._remove(name)
         fragment, known = self._query.fragments[name], self._plans[name]
         assert isinstance(fragment.policy, Passive)
         rehearse = partial(
@@ -221,11 +228,18 @@ class Hosted:
         took_s = time.monotonic() - began_s
         print(f"took over {name} after epoch {standby.epoch} in {took_s:.2f} s", flush=True)
 
-    def join(self, name: str, giver: str, consumers: Sequence[str]) -> None:
-        """Takes the replica at `giver`, and runs it here, for the same consumers."""
+    def join(
+        self, name: str, giver: str, consumers: Sequence[str], anew: bool = False
+    ) -> None:  # fmt: skip
+        """Takes the replica at `giver`, and runs it here, for the same consumers.
+
+        `anew`: what an earlier life left here is of no use, and must not be gone on from.
+        """
         began_s = time.monotonic()
         self.under_way[name] = f"taking {name} from {giver}"
         try:
+            if anew:
+                self._remove(name)
             with Peer(giver) as peer:
                 told = peer.act({"do": "consumers", "stream": name})
                 shipped = take_replica(
@@ -325,7 +339,9 @@ class Hosted:
             self.run(name, consumers)
             return
         # It was rebuilt and has not spoken yet.  Where it begins is in no checkpoint.
+        losses = replica.losses
         replica = self._serve(name, consumers)
+        replica.losses = losses
         if replica.log.next == replica.log.first:
             replica.log.start_at(seed.speak)
         self._start(replica, seed=seed)

@@ -161,11 +161,13 @@ class Node:
             if standby is not None:
                 standby.giver = giver
             elif hosted.may_begin(name):
-                hosted.apart(name, hosted.hold, giver, consumers[name])
-        for kind, do in (("join", hosted.join), ("rebuild", hosted.rebuild)):
-            for name, whose in wanted[kind].items():
-                if name not in hosted.replicas and hosted.may_begin(name):
-                    hosted.apart(name, do, whose, consumers[name])
+                hosted.apart(name, hosted.hold, giver, consumers[name], name in wanted["anew"])
+        for name, giver in wanted["join"].items():
+            if name not in hosted.replicas and hosted.may_begin(name):
+                hosted.apart(name, hosted.join, giver, consumers[name], name in wanted["anew"])
+        for name, gone in wanted["rebuild"].items():
+            if name not in hosted.replicas and hosted.may_begin(name):
+                hosted.apart(name, hosted.rebuild, gone, consumers[name])
         for name in wanted["forget"]:
             if name in self._query.fragments:
                 hosted.forget(name)

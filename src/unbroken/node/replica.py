@@ -70,6 +70,9 @@ class Replica(Health):
             drop_torn_tail(folder / "output")
         self.log = EpochLog(folder / "output", fragment.name)
         self.folder = folder
+        last = self.log.last_header
+        #: Epochs and rows that this fragment has given up, in holes of its own.
+        self.losses = (last.gaps_here, last.lost_here) if last else (0, 0)
         self._book = book
         self._log_bytes_max = log_bytes_max
         self._parts = Parts()
@@ -273,11 +276,15 @@ class Replica(Health):
         self.rows_in += sum(e.rows for e in inputs)
         if self._mute(number):
             return
+        gaps, rows_lost = self.losses
         epoch = Epoch.of(
             self.fragment.name, number, rows, digest=digest, event_time=self._plan.event_time,
             term=self.term, fingerprint=self._plan.fingerprint,
             sealed_us=min(e.header.sealed_us for e in inputs),
             lost=sum(e.header.lost for e in inputs),
+            gaps_total=gaps + sum(e.header.gaps_total for e in inputs),
+            lost_total=rows_lost + sum(e.header.lost_total for e in inputs),
+            gaps_here=gaps, lost_here=rows_lost,
         )  # fmt: skip
         (self.staged or self.log).append(epoch)
         self.rows_out += epoch.rows

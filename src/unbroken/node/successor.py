@@ -18,17 +18,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from unbroken.engine.plan import Plan
-from unbroken.epochs import Epoch, Header
-from unbroken.errors import CheckpointLost, EpochGone, Unreachable
+from unbroken.epochs import Epoch
+from unbroken.errors import CheckpointLost, Unreachable
 from unbroken.node.book import FRESH_S, BookReader
 from unbroken.node.checks import START_S_MAX
+from unbroken.node.lost import Lost
 from unbroken.node.replica import Replica
 from unbroken.policies import Upstream
 from unbroken.policies.past import Seed
@@ -38,8 +38,6 @@ from unbroken.streams.serve import Served
 #: How long to wait for the consumers to say where they are: they look into the book that often.
 ASK_S_MIN = 3 * FRESH_S
 ASK_S_MAX = 10.0
-#: How long to wait for an epoch that is part of the hole; whoever waits cannot be told anything.
-QUIET_S_MAX = 10.0
 LOOK_S = 0.05
 
 
@@ -89,9 +87,9 @@ def _after_hole(
 ) -> Seed:
     """Records the hole, puts it into the log, and goes on behind it."""
     stream, node = replica.fragment.name, replica.name.partition("@")[2]
-    term = int(control.act({"do": "alone", "stream": stream, "node": node}, timeout_s=5.0))
-    book.stand_alone(stream, replica.name, term)
-    served.stand_alone(term)
+    told = control.act({"do": "alone", "stream": stream, "node": node}, timeout_s=5.0)
+    book.stand_alone(stream, replica.name, int(told["term"]))
+    served.stand_alone(int(told["term"]))
     first, replaced = _consumers_have(served, partial(_newest_complete, replica, book), control)
     if first == 0:
         first = max(extent["first"] for extent in _extents(replica, book))
@@ -99,24 +97,23 @@ def _after_hole(
     # consumers must hear that what follows begins from nothing.
     least = first if plan.traits.stateful else first - 1
     last = max(least, _newest_complete(replica, book) - 1)
+    epochs: list[Epoch] = []
     if last >= first:
         hole = {"do": "hole", "stream": stream, "node": node, "first": first, "last": last,
                 "replaced": replaced}  # fmt: skip
         recorded: dict[str, Any] = control.act(hole, timeout_s=5.0)
         first, last = int(recorded["first"]), int(recorded["last"])
         served.turn_away(replaced)
-    hole_epochs = [
-        Epoch.gap(
-            stream,
-            number,
-            plan.schema,
-            lost=_rows_in(replica, book, number),
-            fingerprint=plan.fingerprint,
-            sealed_us=time.time_ns() // 1000,
-        )
-        for number in range(first, last + 1)
-    ]
-    served.begin(first, hole_epochs)
+    before = [(one, end, rows) for one, end, rows in told["holes"] if end < first]
+    given_up = sum(end - one + 1 for one, end, _ in before), sum(rows for _, _, rows in before)
+    if last >= first:
+        lost = Lost(replica.fragment.inputs, book, range(first, last + 1))
+        count = {"do": "count_hole", "stream": stream, "node": node, "first": first}
+        rows = control.act({**count, "rows": lost.rows}, timeout_s=5.0)
+        epochs = lost.epochs(stream, plan, given_up, at_least=int(rows))
+        given_up = epochs[-1].header.gaps_here, epochs[-1].header.lost_here
+    replica.losses = given_up
+    served.begin(first, epochs)
     return Seed(last + 1, last + 1, None)
 
 
@@ -155,23 +152,3 @@ def _extents(replica: Replica, book: BookReader) -> list[dict[str, int]]:
 
 def _newest_complete(replica: Replica, book: BookReader) -> int:
     return min(extent["next"] for extent in _extents(replica, book)) - 1
-
-
-def _rows_in(replica: Replica, book: BookReader, number: int) -> int:
-    """The rows that the inputs had in an epoch; one that has not come yet is waited for.
-
-    Of one that was trimmed already nothing is known.
-    """
-    rows = 0
-    for stream in replica.fragment.inputs:
-        deadline_s = time.monotonic() + QUIET_S_MAX
-        while book.ask(stream, {"do": "extent"})["next"] <= number:
-            if time.monotonic() > deadline_s:
-                raise Unreachable(
-                    f"epoch {number} of {stream!r} has not come yet",
-                    hint="asked again: the hole is on record, and stays the same",
-                )
-            time.sleep(LOOK_S)
-        with contextlib.suppress(EpochGone):
-            rows += Header.from_json(book.ask(stream, {"do": "headers", "from": number})[0]).rows
-    return rows

@@ -6,7 +6,8 @@
 * Each epoch is taken once, in order, none skipped (invariant 2), from whoever announced it first;
   on a failed or stalled fetch from the next one.  Nothing is detected, nothing is switched.
 * Later copies are dropped by number, and their digests compared: replicas that disagree are a
-  divergence (invariant 1).
+  divergence (invariant 1).  Unless one of them has lost more on the way: then it is the line that
+  goes on, and what is not taken yet is taken from there.
 * Epochs made by other code or settings do not merge: their replica is refused (scenario 26).
 * A fragment that begins anew behind a hole has one replica, and it stands *alone*: what the one
   before it still says is lost by now, although it may not have heard so yet (`only`).
@@ -30,7 +31,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from unbroken.epochs import Header
+from unbroken.epochs import Header, contradict
 from unbroken.errors import DivergenceError
 
 #: Digests of taken epochs that are still compared with late copies.
@@ -122,7 +123,7 @@ class Merge:
                     self._copies[header.number] = _Copies(header, [replica])
                 continue
             first = known.header
-            if first.digest != header.digest:
+            if contradict(first, header):
                 self.diverged = header.number, replica, known.first
                 raise DivergenceError(
                     f"{self.stream}: epoch {header.number} has digest {header.digest} "
@@ -132,8 +133,12 @@ class Merge:
                     "or Python code that keeps state of its own",
                 )
             copies = self._copies.get(header.number)
-            if copies is not None and replica not in copies.replicas:
+            if copies is None or replica in copies.replicas:
+                continue
+            if first.digest == header.digest:
                 copies.replicas.append(replica)
+            elif header.gaps_total > first.gaps_total:
+                self._copies[header.number] = _Copies(header, [replica])
 
     def _same_code(self, replica: str, header: Header) -> bool:
         if self._fingerprint is None:

@@ -6,6 +6,7 @@
                                            asks has everything below `next` (below `from` if unsaid)
                                            and takes from nobody of an older term
     epoch   {stream, number}               header and rows
+    header  {stream, number}               header alone, also of what was trimmed not long ago
     expect  {stream, consumer, term, like} this consumer holds back trimming from now on
     ack     {stream, consumer, term, processed, need, seed}
     seed    {stream, consumer}             its need, and the seed that its acks carried, if any
@@ -280,6 +281,7 @@ class StreamDoor:
         self.streams: dict[str, Served] = {}
         door.on_act("extent", self._extent)
         door.on_act("headers", self._headers)
+        door.on_act("header", self._header)
         door.on_get("epoch", self._epoch)
         door.on_act("expect", self._expect)
         door.on_act("release", self._release)
@@ -310,6 +312,10 @@ class StreamDoor:
         if served.begins_later:
             return []
         return [header.to_json() for header in log.headers(start)]
+
+    def _header(self, command: Command) -> str | None:
+        header = self[command["stream"]].log.remembered(int(command["number"]))
+        return None if header is None else header.to_json()
 
     def _epoch(self, command: Command) -> pa.Table:
         return self[command["stream"]].log.read(int(command["number"])).stamped()

@@ -156,14 +156,19 @@ def _piece(
             continue
         if operator.name == "draw" and protection == "gap":
             continue  # Nothing could be said about its content.
-        gaps = {p.name for p in before if p.protection == "gap"}
-        if gaps & inputs and protection != "gap":
-            # A consumer that loses its furthest copy together with a gap fragment would have to
-            # make again, of a gap, what was shown already.  Not solved yet: docs/simulator.md.
-            if policies == ["gap"] or len(policies) == 1:
-                return Piece(name, "map", (sources[0],), protection)
+        if protection == "upstream" and inputs & _behind_gaps(before):
+            # What it would need to be rebuilt is gone with the log of the gap fragment.
             continue
         return piece
+
+
+def _behind_gaps(pieces: list[Piece]) -> set[str]:
+    """Streams that are given up after a failure, or made of such."""
+    found: set[str] = set()
+    for piece in pieces:
+        if piece.protection == "gap" or found.intersection(piece.inputs):
+            found.add(piece.name)
+    return found
 
 
 def _faults(chance: Random, life: Life, kinds: Collection[str]) -> list[Fault]:

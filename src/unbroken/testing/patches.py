@@ -28,6 +28,7 @@ from unbroken.node import (
     keeper,
     life,
     loop,
+    lost,
     oldest,
     preparation,
     questions,
@@ -158,7 +159,8 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
             "EpochLog": epochs.Log, "Epoch": epochs.Epoch, "Header": epochs.Header, "valid": valid,
             "drop_torn_tail": epochs.drop_torn_tail,
         },
-        successor: {"time": time, "Epoch": epochs.Epoch, "Header": epochs.Header},
+        successor: {"time": time},
+        lost: {"time": time, "Epoch": epochs.Epoch, "Header": epochs.Header},
         book: {
             "threading": threading, "time": time, "Peer": peer,
             "Speaker": partial(follow.Speaker, world, network, sim.watch),

@@ -26,6 +26,8 @@ from unbroken.control.replicas import Replicas
 from unbroken.errors import DefinitionError
 from unbroken.gate import Gate
 from unbroken.node.book import BookReader
+from unbroken.node.control import Control
+from unbroken.node.lost import Lost
 from unbroken.node.replica import Replica
 from unbroken.node.staged import Confirmed
 from unbroken.node.standby import Standby
@@ -296,6 +298,22 @@ def _does_not_promise() -> list[Change]:
     return [(Served, "stand_alone", at_once), (BookReader, "stand_alone", never)]
 
 
+def _does_not_add_up() -> list[Change]:
+    epochs = Lost.epochs
+
+    def apart(self: Lost, *given: Any, **how: Any) -> Any:
+        return [
+            epoch.with_header(lost_total=0, lost_here=0) for epoch in epochs(self, *given, **how)
+        ]
+
+    return [(Lost, "epochs", apart)]
+
+
+def _not_overtaken() -> list[Change]:
+    return [(Control, "_still_replaced", lambda self, stream, replaced: []),
+            (Served, "turn_away", lambda self, consumers: None)]  # fmt: skip
+
+
 def _forgets_terms() -> list[Change]:
     begin = Needs.__init__
 
@@ -363,6 +381,16 @@ def _life(operator: str, protection: str, *faults: Fault) -> Life:
     return Life(4, nodes, ("s1",), (piece,), 240, faults, ("a",))
 
 
+def _behind(how: str) -> Life:
+    """A gap fragment is lost together with the copy of its consumer that is furthest."""
+    pieces = Piece("a", "map", ("s1",), "gap"), Piece("b", "count", ("a",), "active")
+    faults = (
+        Fault(4.0, "pause", "node-3", 1.5), Fault(5.0, "lose", "node-2", 20.0),
+        Fault(5.0, how, "node-1", 4.0),
+    )  # fmt: skip
+    return Life(7, 4 if how == "lose" else 3, ("s1",), pieces, 200, faults, ("b",))
+
+
 _ONE = ("passive", "active", "restart")
 VARIANTS: dict[str, Variant] = {
     each.what: each
@@ -393,6 +421,8 @@ VARIANTS: dict[str, Variant] = {
             "count", "gap", Fault(5.0, "cut one way", "node-1", 14.0, "control"))),
         Variant("a hole before anybody has promised", _does_not_promise, life=_life(
             "count", "gap", Fault(5.0, "cut one way", "node-1", 14.0, "control"))),
+        Variant("losses are not added up", _does_not_add_up, life=_behind("lose")),
+        Variant("a copy that was overtaken goes on", _not_overtaken, life=_behind("crash")),
         Variant("a producer that forgets terms", _forgets_terms, life=_life(
             "count", "active", Fault(4.0, "cut one way", "node-1", 25.0, "control"),
             Fault(15.0, "crash", "keeper", 0.5))),
