@@ -11,8 +11,9 @@ A reading has these keys, and always all of them (numbers that are not known yet
       fragments  {name: {epoch, behind, delay_s, rows_in, rows_out, rows_per_s, doing, failed}}
                  epoch: the last one done; behind: epochs sealed at the sources and not done here;
                  delay_s: how long the oldest of those has waited
-    fragments    {name: {policy, wanted, nodes, survives, doing}}
-                 nodes: that have a live copy; survives: how many of them may be lost right now
+    fragments    {name: {policy, wanted, nodes, survives, weakness, doing}}
+                 nodes: that have a live copy; survives: how many of them may be lost right now,
+                 and what keeps it from being more
     sinks        {stream: {epoch, rows, lost, lost_rows, delay_s, folder}}
                  lost: epochs that are lost; lost_rows: rows, wherever on the way, as far as known;
                  delay_s: from sealed at the source to written, of the newest epoch

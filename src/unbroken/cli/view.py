@@ -163,7 +163,7 @@ def _fragments(reading: Reading) -> Table:
         style = "red" if len(fragment["nodes"]) < fragment["wanted"] else ""
         table.add_row(
             name, fragment["policy"], copies, _failures(fragment["survives"]),
-            "; ".join(fragment["doing"]), style=style,
+            "; ".join(filter(None, (*fragment["doing"], fragment.get("weakness")))), style=style,
         )  # fmt: skip
     return table
 

@@ -28,6 +28,7 @@ from unbroken.control.detector import TIMINGS, Dead, Detector, Suspected
 from unbroken.control.intentions import KEEPER, Action, Producer, Standing, Step
 from unbroken.control.lives import Lives
 from unbroken.control.orders import Orders
+from unbroken.control.protection import survives
 from unbroken.control.records import Hole
 from unbroken.control.repair import Repairs
 from unbroken.control.replicas import Replicas
@@ -411,8 +412,7 @@ class Control:
             told = {}
             for name, fragment in self._query.fragments.items():
                 nodes = self._replicas.serving(name)
-                # One that is rebuilt elsewhere needs a place to be rebuilt.
-                alone = isinstance(fragment.policy, Upstream) and len(self._replicas.up) < 2
+                number, why = survives(name, fragment.policy, self._replicas)
                 told[name] = {
                     "policy": fragment.policy.text,
                     "wanted": fragment.policy.copies,
@@ -420,7 +420,8 @@ class Control:
                     "writer": self._writers.of(name)
                     if isinstance(fragment.policy, Passive)
                     else None,
-                    "survives": 0 if alone else fragment.policy.survives(len(nodes)),
+                    "survives": number,
+                    "weakness": why,
                     "holes": [hole.sentence for hole in self._store.holes(name)],
                     "doing": [
                         *(s for s in sentences if s.startswith((f"{name}:", f"{name} "))),
