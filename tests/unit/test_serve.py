@@ -15,7 +15,7 @@ from unbroken.errors import DiskError, EpochGone, FenceError, UnbrokenError, Unr
 from unbroken.streams import disk, serve
 from unbroken.streams.flight import Door, Peer
 from unbroken.streams.log import EpochLog
-from unbroken.streams.needs import UNDECLARED_EPOCHS
+from unbroken.streams.needs import CLIENTS_MAX, UNDECLARED_EPOCHS
 from unbroken.streams.serve import Served, StreamDoor
 
 
@@ -103,7 +103,7 @@ def test_status_can_be_read_while_consumers_come_and_go(tmp_path: Path, monkeypa
 
     looking = threading.Thread(target=look)
     looking.start()
-    for number in range(400):
+    for number in range(200):
         served.expect(f"c{number}")
     stop.set()
     looking.join(30)
@@ -243,7 +243,7 @@ def test_a_seed_travels_with_acks_and_is_asked_for(tmp_path: Path, door):
     ack = {"do": "ack", "stream": "s", "consumer": "c", "term": 1, "processed": 6, "need": 3}
     peer.act({**ack, "seed": SEED})
     assert peer.act(asked) == {"need": 3, "seed": SEED}
-    for wrong in ("text", {"x": "y" * 5000}):
+    for wrong in ("text", {"x": "y" * 40_000}):
         with pytest.raises(UnbrokenError, match="its seed is"):
             peer.act({**ack, "need": 9, "seed": wrong})
     assert peer.act(asked) == {"need": 3, "seed": SEED}
@@ -333,3 +333,22 @@ def test_an_answer_of_before_does_not_remove_who_was_expected_since(tmp_path: Pa
     assert sorted(served.consumers) == ["c@node-1", "c@node-3", "client"]
     served.agree(["c@node-3"], asked_s=time.monotonic())
     assert sorted(served.consumers) == ["c@node-3", "client"]
+
+
+def test_there_is_a_limit_to_clients_that_are_waited_for(tmp_path: Path, monkeypatch):
+    """A successor that has to wait for all of them hears of them from one seed."""
+    monkeypatch.setattr(disk, "write_whole", lambda *given, **more: None)
+    served = Served(log_of(tmp_path, 10), [], keep=0)
+    names = [f"{number:a>100}" for number in range(CLIENTS_MAX)]
+    for name in names:
+        served.expect(name)
+    with pytest.raises(UnbrokenError, match="256 clients are waited for already"):
+        served.expect("one_more")
+    served.expect(names[0])
+    served.expect("totals@node-1", term=1)
+    assert served.clients == sorted(names)
+    seed = {"first": 5, "clients": served.clients}
+    served.ack("totals@node-1", term=1, processed=8, need=5, seed=seed)
+    assert served.seed("totals@node-1") == (5, seed)
+    served.release(names[0])
+    served.expect("one_more")

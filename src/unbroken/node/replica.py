@@ -43,8 +43,6 @@ from unbroken.streams.log import EpochLog, drop_torn_tail
 from unbroken.streams.needs import ack
 from unbroken.streams.source_log import LOG_BYTES_MAX
 
-#: Clients of its output that an ack names, for the sake of a successor.
-CLIENTS_MAX = 16
 #: Makes the plan for a term.
 PlanFor = Callable[[int], Plan]
 
@@ -308,7 +306,7 @@ class Replica(Health):
             if seed is None:  # Not known: what was said before stays in force.
                 what |= {"need": 0}
             else:
-                told = {**seed.to_dict(), "clients": list(clients[:CLIENTS_MAX])}
+                told = {**seed.to_dict(), "clients": list(clients)}
                 what |= {"need": seed.first, "seed": told}
         return [(name, what) for name in self.fragment.inputs]
 

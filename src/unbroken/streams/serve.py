@@ -36,12 +36,12 @@ from typing import Any
 import pyarrow as pa
 
 from unbroken.epochs import Epoch
-from unbroken.errors import EpochGone, Unreachable
+from unbroken.errors import EpochGone, UnbrokenError, Unreachable
 from unbroken.streams import disk
 from unbroken.streams.flight import POLL_S, Command, Door, checked_consumer
 from unbroken.streams.hole import UNNAMED, Positions
 from unbroken.streams.log import EpochLog
-from unbroken.streams.needs import UNDECLARED_EPOCHS, Needs, Seed
+from unbroken.streams.needs import CLIENTS_MAX, UNDECLARED_EPOCHS, Needs, Seed
 
 #: How long a question waits for a stream that has not begun.
 HEARING_S = 0.2
@@ -95,6 +95,7 @@ class Served:
     def expect(self, consumer: str, *, term: int = 0, like: str | None = None) -> None:
         """`consumer` holds back trimming from now on, also after a restart of this producer."""
         with self._lock:
+            self._check_room(consumer)
             self.needs.expect(consumer, term=term, like=like)
             self._turned_away.discard(consumer)
             self._expected_s[consumer] = time.monotonic()
@@ -102,6 +103,16 @@ class Served:
                 self._declared.add(consumer)
                 self._positions.expect(consumer)
             self._save()
+
+    def _check_room(self, consumer: str) -> None:
+        """Whoever is waited for by name is told to a successor: there is a limit to that."""
+        clients = [name for name in self._declared if "@" not in name]
+        if "@" not in consumer and consumer not in clients and len(clients) >= CLIENTS_MAX:
+            raise UnbrokenError(
+                f"{self.log.stream}: {CLIENTS_MAX} clients are waited for already, {consumer} is "
+                "not taken",
+                hint="follow it without a name: nothing is kept for such a client while it is away",
+            )
 
     def release(self, consumer: str, *, term: int = 0) -> None:
         """`consumer` will not come back."""
