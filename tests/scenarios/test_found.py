@@ -71,6 +71,19 @@ def test_a_gap_fragment_is_lost_while_a_copy_of_its_consumer_is_away_and_no_node
     assert rebuilt.at_s < 12.0
 
 
+def test_two_fragments_behind_a_gap_fragment_are_not_equally_far():
+    """Found: the hole began after the one that was ahead, and no copy of the other could go on."""
+    pieces = (
+        Piece("a", "count", ("s1",), "gap"),
+        Piece("b", "map", ("a",), "passive"),
+        Piece("c", "map", ("a",), "active"),
+    )
+    faults = [Fault(3.0, "pause", "node-1", 4.0), Fault(5.0, "lose", "node-3", 9.0)]
+    for seed in range(3):
+        lived = Life(seed, 5, ("s1",), pieces, 200, tuple(faults), ("b", "c"))
+        assert simulate(lived).violation is None
+
+
 def test_a_fragment_without_a_policy_comes_back_and_its_consumer_is_lost():
     """Found: after its node was back, control never counted the fragment as live again.
 
@@ -87,7 +100,7 @@ def test_a_fragment_without_a_policy_comes_back_and_its_consumer_is_lost():
 def test_a_disk_is_full_when_a_fragment_is_started(protection: str, why: str):
     """Found: its checkpoint was taken for lost, and it was not tried again when there was room."""
     faults = [Fault(5.0, "full", "node-1", 6.0), Fault(5.5, why, "node-1", 1.0)]
-    result = simulate(life(2, Piece("a", "count", ("s1",), protection), faults=faults))
+    result = simulate(life(2, Piece("a", "window", ("s1",), protection), faults=faults))
     assert result.violation is None
 
 

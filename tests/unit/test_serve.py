@@ -14,6 +14,7 @@ from unbroken.epochs import Epoch, Header
 from unbroken.errors import DiskError, EpochGone, FenceError, UnbrokenError, Unreachable
 from unbroken.streams import disk, serve
 from unbroken.streams.flight import Door, Peer
+from unbroken.streams.hole import Begin
 from unbroken.streams.log import EpochLog
 from unbroken.streams.needs import CLIENTS_MAX, UNDECLARED_EPOCHS
 from unbroken.streams.serve import Served, StreamDoor
@@ -267,6 +268,30 @@ def test_s13_a_consumer_that_was_replaced_gets_nothing_until_it_is_expected_anew
     assert len(peer.act({**headers, "from": 48, "consumer": "c@node-2"})) == 1
     served.expect("c@node-1", term=9, like="c@node-2")
     assert len(peer.act({**headers, "from": 48, "consumer": "c@node-1"})) == 1
+
+
+def test_s13_a_fragment_that_is_behind_all_others_is_given_gaps_and_no_client_is(
+    tmp_path: Path, door
+):
+    """No copy of it has what another consumer has: told that it is gone, it could never go on."""
+    streams, peer = door
+    served = Served(EpochLog(tmp_path, "s"), ["b@node-1", "c@node-2"], keep=0, begins_later=True)
+    streams.streams["s"] = served
+    headers = {"do": "headers", "stream": "s"}
+    for name, number in {"b@node-1": 48, "c@node-2": 51, "c@node-3": 49, "sink": 49}.items():
+        peer.act({**headers, "from": number, "consumer": name})
+    assert served.where() == Begin(51, 48, ["c@node-3"])
+    served.turn_away(["c@node-3"])
+    schema = pa.schema([("n", pa.int64())])
+    served.begin(48, [Epoch.gap("s", n, schema) for n in range(48, 53)], shown_from=51)
+    assert len(peer.act({**headers, "from": 48, "consumer": "b@node-1"})) == 5
+    assert len(peer.act({**headers, "from": 51, "consumer": "c@node-2"})) == 2
+    with pytest.raises(EpochGone, match="another copy of it goes on"):
+        peer.act({**headers, "from": 49, "consumer": "c@node-3"})
+    for client in ("sink", ""):
+        with pytest.raises(EpochGone, match="others have it"):
+            peer.act({**headers, "from": 49, "consumer": client})
+        assert len(peer.act({**headers, "from": 51, "consumer": client})) == 2
 
 
 def test_a_stream_that_begins_later_hears_its_consumers_and_tells_nothing(tmp_path: Path, door):

@@ -33,6 +33,7 @@ from unbroken.node.replica import Replica
 from unbroken.policies import Upstream
 from unbroken.policies.past import Seed
 from unbroken.streams.flight import Peer, checked_name
+from unbroken.streams.hole import Begin
 from unbroken.streams.serve import Served
 
 #: How long to wait for the consumers to say where they are: they look into the book that often.
@@ -90,12 +91,13 @@ def _after_hole(
     told = control.act({"do": "alone", "stream": stream, "node": node}, timeout_s=5.0)
     book.stand_alone(stream, replica.name, int(told["term"]))
     served.stand_alone(int(told["term"]))
-    first, replaced = _consumers_have(served, partial(_newest_complete, replica, book), control)
-    if first == 0:
-        first = max(extent["first"] for extent in _extents(replica, book))
+    begin, replaced = _consumers_have(served, partial(_newest_complete, replica, book), control)
+    if begin.first == 0:
+        nobody = max(extent["first"] for extent in _extents(replica, book))
+        begin = Begin(nobody, nobody, [])
     # Without state nothing is lost but what was missed; with it, at least one epoch is given up:
     # consumers must hear that what follows begins from nothing.
-    least = first if plan.traits.stateful else first - 1
+    first, least = begin.low, begin.first if plan.traits.stateful else begin.first - 1
     last = max(least, _newest_complete(replica, book) - 1)
     epochs: list[Epoch] = []
     if last >= first:
@@ -103,7 +105,7 @@ def _after_hole(
                 "replaced": replaced}  # fmt: skip
         recorded: dict[str, Any] = control.act(hole, timeout_s=5.0)
         first, last = int(recorded["first"]), int(recorded["last"])
-        served.turn_away(replaced)
+        served.turn_away([*replaced, *begin.behind])
     before = [(one, end, rows) for one, end, rows in told["holes"] if end < first]
     given_up = sum(end - one + 1 for one, end, _ in before), sum(rows for _, _, rows in before)
     if last >= first:
@@ -113,14 +115,15 @@ def _after_hole(
         epochs = lost.epochs(stream, plan, given_up, at_least=int(rows))
         given_up = epochs[-1].header.gaps_here, epochs[-1].header.lost_here
     replica.losses = given_up
-    served.begin(first, epochs)
+    served.begin(first, epochs, shown_from=begin.first)
     return Seed(last + 1, last + 1, None)
 
 
 def _consumers_have(
     served: Served, newest: Callable[[], int], control: Peer
-) -> tuple[int, list[str]]:  # fmt: skip
-    """One more than the newest epoch that any consumer has; 0 if none is there.
+) -> tuple[Begin, list[str]]:  # fmt: skip
+    """Where the stream goes on: one more than the newest epoch that any consumer has, 0 if none is
+    there, and earlier for fragments no copy of which has that.
 
     And the consumers that were not asked because another copy of them goes on.
     """
@@ -134,9 +137,9 @@ def _consumers_have(
             silent, replaced = told["waiting"], told["replaced"]
             if served.hole(besides=silent, without=replaced) is not None:
                 # Looked up when all have spoken: until then they take from the one before.
-                first = served.hole(at_most=newest() + 1, besides=silent, without=replaced)
-                if first is not None:
-                    return first, replaced
+                begin = served.where(at_most=newest() + 1, besides=silent, without=replaced)
+                if begin is not None:
+                    return begin, replaced
         if waited_s > ASK_S_MAX:
             unheard = [name for name in served.unheard if name not in {*silent, *replaced}]
             raise Unreachable(

@@ -15,6 +15,8 @@
   this very stream.  They are not waited for (`besides`).  One that is gone while another copy of it
   goes on does not even count (`without`): were it further, that other copy could not go on.
 * A consumer that lacks an epoch before the hole is told so; a replica is repaired from another one.
+  But if no copy of a fragment has it, there is nobody to repair it from: then the hole begins
+  earlier for that fragment (`low`), and everybody else takes it from where it is.
 * The last word of each name counts.  Names that nobody expects are kept up to `NAMES_MAX`; beyond
   that, and without a name, the furthest of them stands for all.
 
@@ -30,11 +32,27 @@ True
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 #: Names of clients that nobody expects.
 NAMES_MAX = 256
 #: Whoever asks without a name.
 UNNAMED = ""
+
+
+class Begin(NamedTuple):
+    """Where a stream goes on that has lost what nobody has.
+
+    >>> Begin(51, 49, ["c@node-2"]).low
+    49
+    """
+
+    #: After the furthest consumer: nobody has anything from here on.
+    first: int
+    #: After the furthest copy of the fragment that is behind all others; at most `first`.
+    low: int
+    #: Copies that lack what another copy of their fragment has.
+    behind: list[str]
 
 
 class Positions:
@@ -100,6 +118,33 @@ class Positions:
     def missing(self) -> list[str]:
         """Expected consumers that have not asked yet."""
         return sorted(self._expected - self._promised)
+
+    def begin(
+        self, *, at_most: int | None = None, besides: Collection[str] = (),
+        without: Collection[str] = (),
+    ) -> Begin | None:  # fmt: skip
+        """Where the stream goes on, for each; None until all who are expected have asked.
+
+        >>> positions = Positions()
+        >>> for who, n in {"b@1": 49, "c@1": 51, "c@2": 50, "sink": 48}.items():
+        ...     positions.asked(who, n)
+        >>> positions.begin()
+        Begin(first=51, low=49, behind=['c@2'])
+        """
+        first = self.first(at_most=at_most, besides=besides, without=without)
+        if first is None:
+            return None
+        copies: dict[str, dict[str, int]] = {}
+        for name, next_epoch in self._next.items():
+            fragment, _, node = name.partition("@")
+            if node and name not in without:
+                copies.setdefault(fragment, {})[name] = min(next_epoch, first)
+        furthest = {fragment: max(nexts.values()) for fragment, nexts in copies.items()}
+        behind = [
+            name for fragment, nexts in copies.items() for name, next_epoch in nexts.items()
+            if next_epoch < furthest[fragment]
+        ]  # fmt: skip
+        return Begin(first, min([first, *furthest.values()]), sorted(behind))
 
     def first(
         self, *, at_most: int | None = None, besides: Collection[str] = (),

@@ -39,7 +39,7 @@ from unbroken.epochs import Epoch
 from unbroken.errors import EpochGone, UnbrokenError, Unreachable
 from unbroken.streams import disk
 from unbroken.streams.flight import POLL_S, Command, Door, checked_consumer
-from unbroken.streams.hole import UNNAMED, Positions
+from unbroken.streams.hole import UNNAMED, Begin, Positions
 from unbroken.streams.log import EpochLog
 from unbroken.streams.needs import CLIENTS_MAX, UNDECLARED_EPOCHS, Needs, Seed
 
@@ -72,6 +72,7 @@ class Served:
         self._alone = 0
         #: Consumers that another copy has replaced, until they are made anew from it.
         self._turned_away: set[str] = set()
+        self._shown_from = 0
         self._keep = keep
         self._trim = trim or log.trim
         self._may_trim = may_trim
@@ -178,9 +179,15 @@ class Served:
             self._positions.asked(consumer, next_epoch, promised=term >= self._alone)
             if consumer in self._turned_away:
                 raise EpochGone(
-                    f"{self.log.stream}: what {consumer} has may be lost by now, and another copy "
-                    "of it goes on",
+                    f"{self.log.stream}: {consumer} has what is lost by now, or lacks what is not, "
+                    "and another copy of it goes on",
                     hint="it is repaired from that one",
+                )
+            if "@" not in consumer and next_epoch < self._shown_from:
+                raise EpochGone(
+                    f"{self.log.stream}: epoch {next_epoch} is gone: others have it, and it was "
+                    "lost with a node",
+                    hint=f"follow from {self._shown_from}",
                 )
 
     def stand_alone(self, term: int) -> None:
@@ -197,10 +204,18 @@ class Served:
         with self._lock:
             return self._positions.first(at_most=at_most, besides=besides, without=without)
 
-    def turn_away(self, consumers: Iterable[str]) -> None:
-        """These may have what is lost: they get nothing until they are expected anew.
+    def where(
+        self, *, at_most: int | None = None, besides: Collection[str] = (),
+        without: Collection[str] = (),
+    ) -> Begin | None:  # fmt: skip
+        """Where the stream would go on, for each: `Positions.begin`."""
+        with self._lock:
+            return self._positions.begin(at_most=at_most, besides=besides, without=without)
 
-        One that is only silent would go on beside the copy that took its place.
+    def turn_away(self, consumers: Iterable[str]) -> None:
+        """These get nothing until they are expected anew: another copy of them goes on.
+
+        One of them may have what is lost, or lack what the other one has.
         """
         with self._lock:
             self._turned_away.update(consumers)
@@ -211,8 +226,13 @@ class Served:
         with self._lock:
             return self._positions.missing
 
-    def begin(self, first: int, hole: Iterable[Epoch] = ()) -> None:
-        """The empty log begins at `first`, with the epochs of a hole; followers are answered."""
+    def begin(self, first: int, hole: Iterable[Epoch] = (), *, shown_from: int = 0) -> None:
+        """The empty log begins at `first`, with the epochs of a hole; followers are answered.
+
+        What lies before `shown_from` is there for fragments that nobody could repair without it:
+        some clients have it, so that no other one may be told that it is lost.
+        """
+        self._shown_from = shown_from
         self.log.start_at(first)
         for epoch in hole:
             self.log.append(epoch)

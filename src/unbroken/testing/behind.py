@@ -38,6 +38,12 @@ class Behind:
         self._contents: dict[tuple[str, int, int], Epoch] = {}
         #: What each was made of, by stream, number and digest.
         self._pasts: dict[tuple[str, int, str], list[Past]] = {}
+        #: Stream to what was given up of it, by number.
+        self._gaps: dict[str, dict[int, Epoch]] = {}
+
+    def gap(self, gap: Epoch) -> None:
+        """An epoch is given up."""
+        self._gaps.setdefault(gap.header.stream, {})[gap.number] = gap
 
     def made(self, stream: str, past: Past, digest: str) -> None:
         """An engine has made something of its past."""
@@ -89,7 +95,7 @@ class Behind:
 
     def _heard(self, sink: Any, last: Epoch, pasts: list[Past], heard: int) -> None:
         least = min(lost(past, self._rows_known) for past in pasts)
-        most = max(lost(past, self._rows) for past in pasts)
+        most = self._ever_lost(sink.stream, last.number)
         if heard < least or last.header.lost_total > most:
             self._break(
                 f"{sink.name} has heard of {heard} lost rows, {last.header.lost_total} in all, but "
@@ -103,6 +109,12 @@ class Behind:
         gaps = [by_name[name] for name in inputs if name in self._checkers.gaps]
         simple = all(set(gap.inputs) <= set(self._sim.life.sources) for gap in gaps)
         return simple and not self.streams.intersection(inputs)
+
+    def _ever_lost(self, stream: str, last: int) -> int:
+        """All rows that were given up, for any consumer, in front of `stream`."""
+        (piece,) = (p for p in self._sim.life.pieces if p.name == stream)
+        gaps = [gap for name in piece.inputs for gap in self._gaps.get(name, {}).values()]
+        return sum(self._rows(gap) for gap in gaps if gap.number <= last)
 
     def _rows(self, gap: Epoch) -> int:
         """The rows that a gap has cost."""

@@ -135,13 +135,21 @@ class Checkers:
         known = made.setdefault(epoch.number, epoch)
         if stream in self.gaps and epoch.number not in self._shown[stream]:
             made[epoch.number] = known = epoch  # What no sink has may be given up.
-        if epoch.kind == GAP and self._all_there(stream, epoch.number):
-            self.countable[stream].add(epoch.number)
+        if epoch.kind == GAP:
+            self._behind.gap(epoch)
+            if self._all_there(stream, epoch.number):
+                self.countable[stream].add(epoch.number)
+        if stream in self.gaps and epoch.kind == GAP and self._is_read(stream):
+            return  # For a fragment that is behind all sinks: they must not take it (`wrote`).
         if known is not epoch and known.header.digest != epoch.header.digest:
             self.break_(
                 1, f"epoch {epoch.number} of {stream} is {text_of(epoch)} in {folder}, and was "
                 f"{text_of(known)}",
             )  # fmt: skip
+
+    def _is_read(self, stream: str) -> bool:
+        """Whether a fragment reads a stream."""
+        return any(stream in piece.inputs for piece in self._sim.life.pieces)
 
     def _goes_on(self, node: str, fragment: str) -> bool:
         """Whether the line of a gap fragment goes on there, by the records."""
@@ -267,6 +275,8 @@ class Checkers:
         stream = epoch.header.stream
         if stream in self.gaps and epoch.number not in self._shown[stream]:
             return  # No sink has it.
+        if stream in self.gaps and epoch.kind == GAP and not who.startswith("sink-"):
+            return  # No copy of this fragment has it.
         if stream in self._behind.streams:
             known = self._behind.known(epoch)
         else:
