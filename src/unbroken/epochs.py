@@ -12,6 +12,10 @@
   (`digest_of_hashes`), or over bytes where nobody else makes a copy (`digest_of_rows`, sources).
 * The fingerprint names code and settings: epochs made by other code do not merge, whatever
   their digest.
+* What is lost on the way is counted up in every header, from the first epoch on.  Who takes one
+  after the other hears of all of it, also of what was lost in epochs that came from somewhere else
+  (`lost_since`); and copies that differ because one of them has lost more are told from copies that
+  contradict one another (`contradict`).
 
 This module imports nothing of ours.
 
@@ -70,6 +74,12 @@ class Header:
     #: Rows that are known to be lost, others may be: of a gap those of its inputs; of an epoch that
     #: was made from a gap those that its inputs tell.
     lost: int = 0
+    #: Epochs and rows that are known to be lost, of all up to this one, wherever on the way.
+    gaps_total: int = 0
+    lost_total: int = 0
+    #: Those of them that this stream has given up itself.
+    gaps_here: int = 0
+    lost_here: int = 0
 
     def to_json(self) -> str:
         """The header as text for files and the wire."""
@@ -120,9 +130,7 @@ class Epoch:
         schema: pa.Schema,
         *,
         lost: int = 0,
-        term: int = 0,
-        fingerprint: str = "",
-        sealed_us: int = 0,
+        **fields: Any,
     ) -> Epoch:
         """Epoch `number` of `stream` is lost, and with it `lost` rows of its inputs.
 
@@ -132,7 +140,7 @@ class Epoch:
         """
         return cls.of(
             stream, number, schema.empty_table(), digest=_DIGEST_OF_GAP, kind=GAP, lost=lost,
-            term=term, fingerprint=fingerprint, sealed_us=sealed_us,
+            **fields,
         )  # fmt: skip
 
     @property
@@ -168,6 +176,32 @@ class Epoch:
     def with_header(self, **fields: Any) -> Epoch:
         """The same rows under a changed header."""
         return Epoch(replace(self.header, **fields), self.table)
+
+
+def lost_since(before: Header | None, header: Header) -> int:
+    """The rows that whoever takes an epoch after the one `before` hears to be lost.
+
+    More than those of the epoch itself, if it comes from a copy that had lost others before.
+
+    >>> lost_since(Header("c", 49), Header("c", 50, lost=3, lost_total=40))
+    40
+    >>> lost_since(None, Header("c", 50, lost=3, lost_total=40))
+    3
+    """
+    more = header.lost_total - before.lost_total if before is not None else 0
+    return max(header.lost, more)
+
+
+def contradict(one: Header, other: Header) -> bool:
+    """Whether two copies of one epoch cannot both be right.
+
+    They can if one of them was made of epochs that the other has lost: each says how many.
+
+    >>> real, empty = Header("c", 50, digest="d"), Header("c", 50, digest="e")
+    >>> contradict(real, empty), contradict(real, replace(empty, gaps_total=4))
+    (True, False)
+    """
+    return one.digest != other.digest and one.gaps_total == other.gaps_total
 
 
 def header_of(schema: pa.Schema) -> Header:

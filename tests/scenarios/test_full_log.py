@@ -42,10 +42,13 @@ class Played:
 
     def __init__(self, name: str, control: Peer, entry: Peer) -> None:
         self.name, self._control, self._entry, self.door = name, control, entry, Door()
+        self._beats = 0
 
     def beat(self) -> None:
         told = {"copy": {"epoch": 0, "failed": ""}}
-        who = {"node": self.name, "address": self.door.address, "state": setup.RUNNING}
+        self._beats += 1
+        who: dict[str, Any] = {"node": self.name, "address": self.door.address}
+        who |= {"state": setup.RUNNING, "life": 1, "beat": self._beats}
         self._control.act({"do": "beat", **who, "replicas": told, "lost": [], "full": {}})
 
     def ack(self, processed: int) -> None:

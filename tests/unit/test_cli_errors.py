@@ -274,7 +274,9 @@ def test_lost_epochs_are_seen_at_their_sink():
     meter = Meter("shop")
     meter.sinks = [SimpleNamespace(sink=sink, next=9, delay_s=None)]  # type: ignore[list-item]
     reading = meter.read(STATUS, "running", 1.0)
-    assert set(reading["sinks"]["pages"]) == {"epoch", "rows", "lost", "delay_s", "folder"}
+    assert set(reading["sinks"]["pages"]) == {
+        "epoch", "rows", "lost", "lost_rows", "delay_s", "folder"
+    }  # fmt: skip
     assert "sink pages 8, 7 epochs lost" in line(reading)
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(render(reading))

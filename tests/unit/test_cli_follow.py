@@ -62,3 +62,12 @@ def test_json_has_every_lost_epoch(monkeypatch, capsys):
     assert [(each["epoch"], each["kind"], each["lost"], each["data"]) for each in told] == [
         (1, "gap", 12, []), (2, "gap", 0, []), (3, "stable", 0, [{"n": 3}]),
     ]  # fmt: skip
+
+
+def test_what_was_lost_before_is_told_with_the_next_epoch_that_is_taken(monkeypatch, capsys):
+    """It comes from a copy that had lost rows in epochs which were taken from another one."""
+    epochs = [stable(49), stable(50).with_header(lost=3, lost_total=40), stable(51)]
+    epochs[2] = epochs[2].with_header(lost_total=40)
+    followed(monkeypatch, iter(epochs))
+    told = [text for text in capsys.readouterr().out.splitlines() if "epoch" in text]
+    assert told[1:] == ["epoch 50  stable  1 row  (40 lost on the way)", "epoch 51  stable  1 row"]

@@ -48,7 +48,7 @@ def test_everything_is_there_after_a_restart(path: Path):
         records.place("a", ["n1", "n2"])
         records.stand("a", "n1", Standing.LIVE)
         told = records.record(expect("n3", replaces="n2"))
-        records.record_hole(Hole("a", 5, 9, "empty restart"), overtakes="n1")
+        records.record_hole(Hole("a", 5, 9, "empty restart"), overtakes=[("a", "n1")])
     with opened(path) as store:
         assert store.members() == {"n1": "grpc://h:2"}
         assert store.placement() == {
@@ -133,7 +133,7 @@ store = Store(Path(sys.argv[1]))
 while True:
     term = store.next_term("a")
     intention = store.record(Intention("a", Step.EXPECT, f"n{term}", survivor="n0"))
-    store.record_hole(Hole("s", term, term), overtakes="n1")
+    store.record_hole(Hole("s", term, term), overtakes=[("s", "n1")])
     print(term, intention.term, flush=True)
 """
 
@@ -192,11 +192,11 @@ def test_killed_inside_a_change_nothing_of_it_is_there(path: Path):
 def test_a_hole_is_recorded_once(path: Path):
     """Scenario 13: whoever comes second is told what the first one recorded."""
     with opened(path) as store:
-        first = store.record_hole(Hole("s", 51, 57, "one"), overtakes="n1")
-        assert store.record_hole(Hole("s", 51, 60, "two"), overtakes="n1") == first
-        assert store.record_hole(Hole("s", 40, 51, "three"), overtakes="n1") == first
-        later = store.record_hole(Hole("s", 58, 58, "four"), overtakes="n1")
-        other = store.record_hole(Hole("t", 51, 57), overtakes="n1")
+        first = store.record_hole(Hole("s", 51, 57, "one"), overtakes=[("s", "n1")])
+        assert store.record_hole(Hole("s", 51, 60, "two"), overtakes=[("s", "n1")]) == first
+        assert store.record_hole(Hole("s", 40, 51, "three"), overtakes=[("s", "n1")]) == first
+        later = store.record_hole(Hole("s", 58, 58, "four"), overtakes=[("s", "n1")])
+        other = store.record_hole(Hole("t", 51, 57), overtakes=[("t", "n1")])
         assert store.holes("s") == [first, later]
         assert store.holes("t") == [other]
 

@@ -16,6 +16,7 @@ from unbroken.streams import follow, serve
 from unbroken.streams.flight import Door
 from unbroken.streams.follow import Follower
 from unbroken.streams.log import EpochLog
+from unbroken.streams.merge import Serving
 from unbroken.streams.serve import Served, StreamDoor
 
 
@@ -346,3 +347,71 @@ def test_who_lacks_an_epoch_before_the_hole_is_told_so(replica: Make):
         behind.take(30.0)
     assert "follow from 51" in caught.value.hint
     behind.close()
+
+
+def test_s13_whoever_says_where_it_is_takes_nothing_more_from_the_one_that_was_replaced(
+    replica: Make, monkeypatch: pytest.MonkeyPatch
+):
+    """The old one is only silent to control, and still serves: its next epochs are lost by then.
+
+    Method: the consumer's word to the successor counts only under its term; after it nothing of
+    the old one is taken, although it goes on.
+    """
+    monkeypatch.setattr(follow, "WATCH_S", 0.05)
+    old, new = replica(), replica()
+    served = new.streams["s"]
+    served.begins_later = True
+    served.expect("c")
+    served.stand_alone(5)
+    old.append(0, 4)
+    doors = {"s@1": old.door.address, "s@2": new.door.address}
+    book = [Serving(doors)]
+    follower = Follower("s", 0, lambda: book[-1], consumer="c")
+    try:
+        assert take(follower, 5) == [0, 1, 2, 3, 4]
+        until(lambda: new.headers_asked > 1)
+        assert served.hole() is None, "it has not heard yet that the new one stands alone"
+        book.append(Serving({"s@2": new.door.address}, alone=(5, "s@2")))
+        until(lambda: served.hole() == 5)
+        old.append(5, 9)
+        assert follower.take(0.5) is None
+        schema = pa.schema([("n", pa.int64())])
+        served.begin(5, [Epoch.gap("s", 5, schema, lost=1)])
+        new.append(6, 7)
+        epochs = [follower.take(30.0) for _ in range(3)]
+        assert [epoch and (epoch.number, epoch.kind) for epoch in epochs] == [
+            (5, "gap"), (6, "stable"), (7, "stable")
+        ]  # fmt: skip
+    finally:
+        follower.close()
+
+
+def test_a_body_of_the_one_that_was_replaced_comes_too_late(replica: Make):
+    """It was asked for before the promise, and is thrown away after it."""
+    old, new = replica(), replica()
+    old.append(0, 0)
+    may_answer, asked = threading.Event(), threading.Event()
+    body = old.door._get["epoch"]
+
+    def late(command):
+        asked.set()
+        assert may_answer.wait(30)
+        return body(command)
+
+    old.door._get["epoch"] = late
+    book = [Serving({"s@1": old.door.address})]
+    follower = Follower("s", 0, lambda: book[-1], consumer="c")
+    taken: list[object] = []
+    taker = threading.Thread(target=lambda: taken.append(follower.take(30.0)))
+    taker.start()
+    try:
+        assert asked.wait(30)
+        book.append(Serving({"s@2": new.door.address}, alone=(5, "s@2")))
+        follower._watch()
+        may_answer.set()
+        new.log.append(Epoch.gap("s", 0, pa.schema([("n", pa.int64())]), lost=1))
+        taker.join(30)
+        assert [epoch.kind for epoch in taken] == ["gap"]
+    finally:
+        may_answer.set()
+        follower.close()

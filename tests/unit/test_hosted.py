@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from unbroken.epochs import Epoch
-from unbroken.errors import CheckpointLost, FragmentFailed, UnbrokenError
+from unbroken.errors import CheckpointLost, DiskError, FragmentFailed, UnbrokenError
 from unbroken.gate import Gate
 from unbroken.node.hosted import Hosted
 from unbroken.node.replica import Replica
@@ -35,7 +35,7 @@ def hosted(tmp_path: Path) -> Iterator[Hosted]:
 class Slow:
     """Something that takes as long as it is told to."""
 
-    def __init__(self, *, fails: bool = False) -> None:
+    def __init__(self, *, fails: UnbrokenError | None = None) -> None:
         self.begun, self.may_end, self.calls = threading.Event(), threading.Event(), 0
         self._fails = fails
 
@@ -43,8 +43,8 @@ class Slow:
         self.calls += 1
         self.begun.set()
         assert self.may_end.wait(10)
-        if self._fails:
-            raise UnbrokenError("no")
+        if self._fails is not None:
+            raise self._fails
 
 
 def ended(hosted: Hosted, name: str) -> None:
@@ -76,13 +76,59 @@ def test_whoever_beats_does_not_wait_and_what_finds_it_busy_is_left_out(hosted: 
 
 def test_what_cannot_be_started_is_told_to_control(hosted: Hosted, capsys):
     """It has to be taken from another node."""
-    slow = Slow(fails=True)
+    slow = Slow(fails=UnbrokenError("no"))
     slow.may_end.set()
     hosted.apart("a", slow.start)
     ended(hosted, "a")
     assert hosted.lost == {"a"}
     assert "a cannot be started: no" in capsys.readouterr().err
     assert hosted.beat()["lost"] == ["a"]
+
+
+def test_s29_a_full_disk_is_no_loss_and_is_tried_again_with_growing_pauses(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+):
+    """What it has is as good as before; `status` says why it does not run."""
+    now_s = 100.0
+    clock: Any = SimpleNamespace(monotonic=lambda: now_s)
+    monkeypatch.setattr("unbroken.node.hosted.time", clock)
+    full = Slow(fails=DiskError("cannot write x: no space left", hint="free some room there"))
+    full.may_end.set()
+    tried: list[float] = []
+    while now_s < 120.0:
+        if hosted.may_begin("a"):
+            hosted.apart("a", full.start)
+            ended(hosted, "a")
+            tried.append(now_s - 100.0)
+        now_s += 0.25
+    assert tried == [0.0, 0.25, 2.25, 6.25, 14.25], "once at once, then twice as late each time"
+    assert (hosted.lost, hosted.beat()["lost"]) == (set(), [])
+    why = "a cannot be started: cannot write x: no space left"
+    assert (hosted.beat()["troubles"], hosted.report()["joining"]) == ({"a": why}, {"a": why})
+    hosted._succeeded("a")
+    assert hosted.may_begin("a")
+    assert hosted.beat()["troubles"] == {}
+
+
+def test_s29_a_disk_is_full_when_a_replica_goes_on_from_what_it_left(
+    hosted: Hosted, monkeypatch: pytest.MonkeyPatch
+):
+    """A node that starts on a full disk does not end because of that: it waits for room."""
+    room = False
+    started: list[str] = []
+
+    def start(replica: Any) -> None:
+        if not room:
+            raise DiskError("cannot write x: no space left")
+        started.append("a")
+
+    monkeypatch.setattr(hosted, "_serve", lambda name, consumers: None)
+    monkeypatch.setattr(hosted, "_start", start)
+    hosted.run("a", [])
+    assert (list(hosted._tries.troubles), hosted.lost, started) == (["a"], set(), [])
+    room = True
+    hosted.run("a", [])
+    assert (list(hosted._tries.troubles), started) == ([], ["a"])
 
 
 def test_what_was_of_no_use_is_no_longer_said_to_be_when_it_is_held_or_forgotten(

@@ -96,6 +96,29 @@ def test_trimming_keeps_the_last_epoch_and_says_what_is_gone(tmp_path: Path):
         again.read(5)
 
 
+def test_headers_are_remembered_for_a_while_after_their_epochs_were_trimmed(
+    tmp_path: Path, monkeypatch
+):
+    """A hole that reaches back there can still be counted; the memory has a limit."""
+    monkeypatch.setattr("unbroken.streams.log.TRIMMED_MAX", 3)
+    log = filled(tmp_path, 8)
+    log.trim(6)
+    known = [log.remembered(n) for n in range(9)]
+    assert [header and header.number for header in known] == [
+        None, None, None, 3, 4, 5, 6, 7, None
+    ]  # fmt: skip
+    assert EpochLog(tmp_path, "s").remembered(5) is None, "not on disk"
+
+
+def test_what_was_shown_stays_when_it_is_made_again_of_epochs_that_are_lost(tmp_path: Path):
+    """Its replica was started again, and what it read before is lost meanwhile."""
+    log = filled(tmp_path, 2)
+    assert log.append(epoch(1, 7).with_header(gaps_total=1, lost_total=3)) is False
+    assert values(log, 1) == [1]
+    with pytest.raises(DivergenceError):
+        log.append(epoch(1, 7))
+
+
 def test_a_crash_in_the_middle_of_a_trim_leaves_no_hole(tmp_path: Path, monkeypatch):
     """Method: kill the trim after each number of deleted files, and load the log again."""
     for survivors in range(4):

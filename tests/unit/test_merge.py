@@ -63,6 +63,37 @@ def test_two_contents_under_one_number_are_a_divergence(taken: bool):
         merge.announced("r2", [Header("s", 0, digest="other")])
 
 
+def test_a_copy_that_has_lost_more_on_the_way_is_no_divergence_and_the_line_that_goes_on():
+    """The other one was made of epochs that are lost by now, by a replica that is lost as well."""
+    merge = Merge("s", start=0)
+    merge.announced("r1", headers(0, 2))
+    merge.taken(0)
+    less = [Header("s", n, digest=f"e{n}", gaps_total=4) for n in range(4)]
+    merge.announced("r2", less)
+    assert merge.wanted() == Fetch("r2", 1)
+    merge.announced("r3", headers(0, 2))
+    merge.taken(1)
+    assert merge.wanted() == Fetch("r2", 2)
+    with pytest.raises(DivergenceError):
+        merge.announced("r4", [Header("s", 2, digest="other", gaps_total=4)])
+
+
+def test_who_stands_alone_is_the_only_one_to_be_taken_from_until_a_later_one_does():
+    """Also by a consumer that hears of an older term again."""
+    merge = Merge("s", start=0)
+    merge.announced("r1", headers(0, 2))
+    assert merge.only(5, "r2")
+    assert merge.wanted() is None
+    merge.announced("r1", headers(0, 2))
+    assert merge.wanted() is None
+    merge.announced("r2", [Header("s", 0, digest="gap", kind="gap")])
+    assert merge.wanted() == Fetch("r2", 0)
+    assert not merge.only(5, "r2")
+    assert not merge.only(3, "r1")
+    assert merge.only(7, "r3")
+    assert [merge.allows(replica) for replica in ("r1", "r2", "r3")] == [False, False, True]
+
+
 def test_copies_that_come_late_are_dropped_and_compared_for_a_while():
     """Invariant 7: the memory of taken epochs has a limit."""
     merge = Merge("s", start=0)

@@ -189,7 +189,7 @@ def test_what_was_known_before_a_restart_counts_for_the_same_life_only():
     assert torn.seed("r") == (None, None)
 
 
-@pytest.mark.parametrize("seed", [7, "seed", [1], {"x": "y" * 5000}])
+@pytest.mark.parametrize("seed", [7, "seed", [1], {"x": "y" * 40_000}])
 def test_a_seed_is_a_small_object(seed: object):
     """And an ack that carries anything else changes nothing."""
     needs = Needs()

@@ -108,8 +108,8 @@ def test_the_records_know_it_after_a_restart(tmp_path: Path):
         hand = Hand({"a": "1"}, "12", rebuilt="a")
         hand.repairs.dead("1")
         store.record(hand.step())
-        store.record_hole(Hole("a", 51, 57), overtakes="1")
-        assert store.record_hole(Hole("a", 51, 60), overtakes="1").last == 57
+        store.record_hole(Hole("a", 51, 57), overtakes=[("a", "1")])
+        assert store.record_hole(Hole("a", 51, 60), overtakes=[("a", "1")]).last == 57
         assert store.overtaken() == {("a", "1")}
         replicas = Replicas({"a": ["clicks"]}, store.placement(), "1")
         repairs = Repairs(
@@ -131,7 +131,7 @@ def test_who_is_released_is_not_remembered(tmp_path: Path):
         hand = Hand({"a": "1"}, "12", rebuilt="a")
         hand.repairs.dead("1")
         store.record(hand.step())
-        store.record_hole(Hole("a", 51, 57), overtakes="1")
+        store.record_hole(Hole("a", 51, 57), overtakes=[("a", "1")])
         hand.repairs.overtaken("a", "1")
         store.record(hand.to(Step.LIVE))
         store.record(hand.to(Step.RELEASE))

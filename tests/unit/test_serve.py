@@ -14,8 +14,9 @@ from unbroken.epochs import Epoch, Header
 from unbroken.errors import DiskError, EpochGone, FenceError, UnbrokenError, Unreachable
 from unbroken.streams import disk, serve
 from unbroken.streams.flight import Door, Peer
+from unbroken.streams.hole import Begin
 from unbroken.streams.log import EpochLog
-from unbroken.streams.needs import UNDECLARED_EPOCHS
+from unbroken.streams.needs import CLIENTS_MAX, UNDECLARED_EPOCHS
 from unbroken.streams.serve import Served, StreamDoor
 
 
@@ -103,7 +104,7 @@ def test_status_can_be_read_while_consumers_come_and_go(tmp_path: Path, monkeypa
 
     looking = threading.Thread(target=look)
     looking.start()
-    for number in range(400):
+    for number in range(200):
         served.expect(f"c{number}")
     stop.set()
     looking.join(30)
@@ -243,10 +244,54 @@ def test_a_seed_travels_with_acks_and_is_asked_for(tmp_path: Path, door):
     ack = {"do": "ack", "stream": "s", "consumer": "c", "term": 1, "processed": 6, "need": 3}
     peer.act({**ack, "seed": SEED})
     assert peer.act(asked) == {"need": 3, "seed": SEED}
-    for wrong in ("text", {"x": "y" * 5000}):
+    for wrong in ("text", {"x": "y" * 40_000}):
         with pytest.raises(UnbrokenError, match="its seed is"):
             peer.act({**ack, "need": 9, "seed": wrong})
     assert peer.act(asked) == {"need": 3, "seed": SEED}
+
+
+def test_s13_a_consumer_that_was_replaced_gets_nothing_until_it_is_expected_anew(
+    tmp_path: Path, door
+):
+    """It is only silent to control: beside the copy that took its place it must not go on."""
+    streams, peer = door
+    served = Served(EpochLog(tmp_path, "s"), ["c@node-1", "c@node-2"], keep=0, begins_later=True)
+    streams.streams["s"] = served
+    headers = {"do": "headers", "stream": "s"}
+    peer.act({**headers, "from": 51, "consumer": "c@node-1"})
+    peer.act({**headers, "from": 48, "consumer": "c@node-2"})
+    assert served.hole(without=["c@node-1"]) == 48
+    served.turn_away(["c@node-1"])
+    served.begin(48, [Epoch.gap("s", 48, pa.schema([("n", pa.int64())]), lost=7)])
+    with pytest.raises(EpochGone, match="another copy of it goes on"):
+        peer.act({**headers, "from": 51, "consumer": "c@node-1"})
+    assert len(peer.act({**headers, "from": 48, "consumer": "c@node-2"})) == 1
+    served.expect("c@node-1", term=9, like="c@node-2")
+    assert len(peer.act({**headers, "from": 48, "consumer": "c@node-1"})) == 1
+
+
+def test_s13_a_fragment_that_is_behind_all_others_is_given_gaps_and_no_client_is(
+    tmp_path: Path, door
+):
+    """No copy of it has what another consumer has: told that it is gone, it could never go on."""
+    streams, peer = door
+    served = Served(EpochLog(tmp_path, "s"), ["b@node-1", "c@node-2"], keep=0, begins_later=True)
+    streams.streams["s"] = served
+    headers = {"do": "headers", "stream": "s"}
+    for name, number in {"b@node-1": 48, "c@node-2": 51, "c@node-3": 49, "sink": 49}.items():
+        peer.act({**headers, "from": number, "consumer": name})
+    assert served.where() == Begin(51, 48, ["c@node-3"])
+    served.turn_away(["c@node-3"])
+    schema = pa.schema([("n", pa.int64())])
+    served.begin(48, [Epoch.gap("s", n, schema) for n in range(48, 53)], shown_from=51)
+    assert len(peer.act({**headers, "from": 48, "consumer": "b@node-1"})) == 5
+    assert len(peer.act({**headers, "from": 51, "consumer": "c@node-2"})) == 2
+    with pytest.raises(EpochGone, match="another copy of it goes on"):
+        peer.act({**headers, "from": 49, "consumer": "c@node-3"})
+    for client in ("sink", ""):
+        with pytest.raises(EpochGone, match="others have it"):
+            peer.act({**headers, "from": 49, "consumer": client})
+        assert len(peer.act({**headers, "from": 51, "consumer": client})) == 2
 
 
 def test_a_stream_that_begins_later_hears_its_consumers_and_tells_nothing(tmp_path: Path, door):
@@ -313,3 +358,22 @@ def test_an_answer_of_before_does_not_remove_who_was_expected_since(tmp_path: Pa
     assert sorted(served.consumers) == ["c@node-1", "c@node-3", "client"]
     served.agree(["c@node-3"], asked_s=time.monotonic())
     assert sorted(served.consumers) == ["c@node-3", "client"]
+
+
+def test_there_is_a_limit_to_clients_that_are_waited_for(tmp_path: Path, monkeypatch):
+    """A successor that has to wait for all of them hears of them from one seed."""
+    monkeypatch.setattr(disk, "write_whole", lambda *given, **more: None)
+    served = Served(log_of(tmp_path, 10), [], keep=0)
+    names = [f"{number:a>100}" for number in range(CLIENTS_MAX)]
+    for name in names:
+        served.expect(name)
+    with pytest.raises(UnbrokenError, match="256 clients are waited for already"):
+        served.expect("one_more")
+    served.expect(names[0])
+    served.expect("totals@node-1", term=1)
+    assert served.clients == sorted(names)
+    seed = {"first": 5, "clients": served.clients}
+    served.ack("totals@node-1", term=1, processed=8, need=5, seed=seed)
+    assert served.seed("totals@node-1") == (5, seed)
+    served.release(names[0])
+    served.expect("one_more")

@@ -51,6 +51,7 @@ def test_an_epoch_is_one_parquet_file_with_its_header(tmp_path: Path):
     note = json.loads((tmp_path / "out" / NOTE).read_bytes())
     assert note == {
         "query": "intrusion", "stream": "alerts", "next": 1, "rows": 3, "lost": 0,
+        "lost_rows": 0,
         "fingerprint": "f1",
     }  # fmt: skip
 
@@ -330,6 +331,20 @@ def test_a_lost_epoch_is_a_file_that_says_so(tmp_path: Path):
     assert (sink(tmp_path).rows, sink(tmp_path).lost) == (2, 2), "the note is only a cache"
     with pytest.raises(DivergenceError, match="has rows that are lost there, and other content"):
         written.write(epoch(1, rows=0))
+
+
+def test_what_was_lost_on_the_way_is_in_the_newest_epoch(tmp_path: Path):
+    """Each header has all of it: what was lost in epochs that came from elsewhere is not missed,
+    and what comes twice is not counted twice."""
+    written = sink(tmp_path)
+    written.write(epoch(0))
+    written.write(epoch(1).with_header(lost=3, lost_total=40, gaps_total=9))
+    assert (written.lost, written.lost_rows) == (0, 40)
+    assert not written.write(epoch(0, rows=0).with_header(lost_total=5, gaps_total=1)), (
+        "made again of a gap: what is here stays"
+    )
+    assert sink(tmp_path).lost_rows == 40
+    assert json.loads((tmp_path / NOTE).read_bytes())["lost_rows"] == 40
 
 
 def test_a_sink_that_compares_its_newest_epoch_says_that_it_has_it(tmp_path: Path):

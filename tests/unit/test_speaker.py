@@ -26,7 +26,7 @@ def test_a_frozen_producer_does_not_hold_up_the_others():
     frozen.on_act("ack", lambda command: thaw.wait(60))
     lively.on_act("ack", lambda command: heard.append(command["processed"]))
     page = {"s": {"s@node-1": frozen.address, "s@node-2": lively.address}}
-    entry.on_act("book", lambda command: page)
+    entry.on_act("book", lambda command: {"streams": page, "alone": {}})
     with frozen, lively, entry, Peer(entry.address) as peer:
         book = BookReader(peer)
         for number in range(3):

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from unbroken.cli import arguments
 from unbroken.client.cluster import connect
-from unbroken.epochs import GAP, Epoch, Header
+from unbroken.epochs import GAP, Epoch, Header, lost_since
 
 #: Rows of one epoch that people are shown; --json has them all.
 ROWS_SHOWN_MAX = 50
@@ -41,8 +41,8 @@ def register(commands: Any) -> None:
                         help="end after N epochs (default: never)")  # fmt: skip
     arguments.add_json(
         parser,
-        "a JSON object per epoch: epoch, kind, rows, lost, digest, event_us_min, event_us_max, "
-        "data",
+        "a JSON object per epoch: epoch, kind, rows, lost, lost_total, digest, event_us_min, "
+        "event_us_max, data",
     )
 
 
@@ -55,11 +55,14 @@ def run(given: argparse.Namespace) -> int:
         for epoch in taken:
             print(as_json(epoch), flush=True)
         return 0
+    before: Header | None = None
     for each in in_runs(taken):
         if isinstance(each, Epoch):
-            _print(console, each)
+            _print(console, each, lost_since(before, each.header))
+            before = each.header
         else:
             console.print(lost(each))
+            before = each[-1]
     return 0
 
 
@@ -109,8 +112,9 @@ def as_json(epoch: Epoch) -> str:
     return json.dumps(
         {
             "epoch": header.number, "kind": header.kind, "rows": header.rows,
-            "lost": header.lost, "digest": header.digest, "event_us_min": header.event_us_min,
-            "event_us_max": header.event_us_max, "data": epoch.table.to_pylist(),
+            "lost": header.lost, "lost_total": header.lost_total, "digest": header.digest,
+            "event_us_min": header.event_us_min, "event_us_max": header.event_us_max,
+            "data": epoch.table.to_pylist(),
         },
         default=_plain,
     )  # fmt: skip
@@ -120,10 +124,10 @@ def _plain(value: object) -> str:
     return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
-def _print(console: Console, epoch: Epoch) -> None:
+def _print(console: Console, epoch: Epoch, rows_lost: int) -> None:
     rows = "1 row" if epoch.rows == 1 else f"{epoch.rows:,} rows"
-    lost = f"  ({epoch.header.lost:,} lost on the way)" if epoch.header.lost else ""
-    console.print(f"[bold]epoch {epoch.number}[/bold]  {epoch.kind}  {rows}{lost}")
+    told = f"  ({rows_lost:,} lost on the way)" if rows_lost else ""
+    console.print(f"[bold]epoch {epoch.number}[/bold]  {epoch.kind}  {rows}{told}")
     if not epoch.rows:
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")

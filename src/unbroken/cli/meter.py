@@ -11,11 +11,12 @@ A reading has these keys, and always all of them (numbers that are not known yet
       fragments  {name: {epoch, behind, delay_s, rows_in, rows_out, rows_per_s, doing, failed}}
                  epoch: the last one done; behind: epochs sealed at the sources and not done here;
                  delay_s: how long the oldest of those has waited
-    fragments    {name: {policy, wanted, nodes, survives, doing}}
-                 nodes: that have a live copy; survives: how many of them may be lost right now
-    sinks        {stream: {epoch, rows, lost, delay_s, folder}}
-                 lost: epochs that are lost; delay_s: from sealed at the source to written, of the
-                 newest epoch
+    fragments    {name: {policy, wanted, nodes, survives, weakness, doing}}
+                 nodes: that have a live copy; survives: how many of them may be lost right now,
+                 and what keeps it from being more
+    sinks        {stream: {epoch, rows, lost, lost_rows, delay_s, folder}}
+                 lost: epochs that are lost; lost_rows: rows, wherever on the way, as far as known;
+                 delay_s: from sealed at the source to written, of the newest epoch
 
 Epochs count from 0; -1 is none.  This module reads no clock: the time is passed in.
 """
@@ -74,6 +75,7 @@ class Meter:
                     "epoch": thread.next - 1,
                     "rows": thread.sink.rows,
                     "lost": thread.sink.lost,
+                    "lost_rows": thread.sink.lost_rows,
                     "delay_s": _rounded(thread.delay_s),
                     "folder": str(thread.sink.folder),
                 }

@@ -163,7 +163,7 @@ def _fragments(reading: Reading) -> Table:
         style = "red" if len(fragment["nodes"]) < fragment["wanted"] else ""
         table.add_row(
             name, fragment["policy"], copies, _failures(fragment["survives"]),
-            "; ".join(fragment["doing"]), style=style,
+            "; ".join(filter(None, (*fragment["doing"], fragment.get("weakness")))), style=style,
         )  # fmt: skip
     return table
 
@@ -180,14 +180,23 @@ def _sinks(reading: Reading) -> Table:
         delay = "" if sink["delay_s"] is None else f"{sink['delay_s']:.2f} s"
         table.add_row(
             name, str(sink["epoch"]), _number(sink["rows"]), delay,
-            f"{sink['folder']}{_lost(sink)}", style="red" if sink["lost"] else "",
+            f"{sink['folder']}{_lost(sink)}", style="red" if _lost(sink) else "",
         )  # fmt: skip
     return table
 
 
 def _lost(sink: Reading) -> str:
-    epochs = sink["lost"]
-    return f", {epochs:,} {'epoch' if epochs == 1 else 'epochs'} lost" if epochs else ""
+    """What is lost, in a few words.
+
+    >>> _lost({"lost": 7, "lost_rows": 1200}), _lost({"lost": 0, "lost_rows": 1})
+    (', 7 epochs lost, 1,200 rows in', ', 1 row lost on the way')
+    """
+    epochs, rows = sink["lost"], sink["lost_rows"]
+    rows_text = f", {rows:,} {'row' if rows == 1 else 'rows'}" if rows else ""
+    if not epochs:
+        return f"{rows_text} lost on the way" if rows else ""
+    inside = f"{rows_text} in" if rows else ""
+    return f", {epochs:,} {'epoch' if epochs == 1 else 'epochs'} lost{inside}"
 
 
 def _table(*columns: str, words: tuple[int, ...]) -> Table:

@@ -10,7 +10,8 @@
   meets half an epoch, and the ack that lets the cluster forget the epoch leaves only after that.
 * Only what is final is written.  The header of the epoch is in the file's Parquet metadata: an
   epoch that is lost has a file without rows there, of kind `gap`, and is counted as `lost` in the
-  note, so that nobody takes it for an epoch in which nothing happened.
+  note, so that nobody takes it for an epoch in which nothing happened.  `lost_rows` has the rows
+  that were lost on the way, also where this stream has no gap itself.
 * A directory belongs to one stream of one query; another one is refused.
 
 >>> import tempfile
@@ -38,7 +39,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from unbroken.client.cluster import Cluster
-from unbroken.epochs import FINAL, GAP, HEADER_KEY, Epoch, Header
+from unbroken.epochs import FINAL, GAP, HEADER_KEY, Epoch, Header, contradict
 from unbroken.errors import DivergenceError, EpochGone, UnbrokenError, Unreachable
 from unbroken.streams import disk
 
@@ -80,6 +81,11 @@ class DirectorySink:
             )
         self._write_note()  # Also finds out, before anything starts, that we may write here.
 
+    @property
+    def lost_rows(self) -> int:
+        """Rows that are known to be lost, wherever on the way: the newest epoch has them all."""
+        return self.last.lost_total if self.last else 0
+
     def path(self, number: int) -> Path:
         """The file of epoch `number`."""
         return self.folder / f"epoch-{number:012d}.parquet"
@@ -118,7 +124,8 @@ class DirectorySink:
         if not self.path(header.number).exists():
             return  # Moved away by its owner, long after it was written.
         known = self._header(header.number)
-        if known.digest != header.digest:
+        # One that is made again of epochs that are lost by now does not replace what is here.
+        if contradict(known, header):
             raise DivergenceError(
                 f"{self.folder}: epoch {header.number} has {_rows_in(known)} there, and other "
                 f"content comes from the cluster: {_rows_in(header)}",
@@ -168,7 +175,8 @@ class DirectorySink:
     def _write_note(self) -> None:
         note = {
             "query": self.query, "stream": self.stream, "next": self.next, "rows": self.rows,
-            "lost": self.lost, "fingerprint": self.last.fingerprint if self.last else "",
+            "lost": self.lost, "lost_rows": self.lost_rows,
+            "fingerprint": self.last.fingerprint if self.last else "",
         }  # fmt: skip
         disk.write_whole(self.folder / NOTE, [json.dumps(note).encode()])
 

@@ -7,8 +7,8 @@
 * All of it is said anew with every beat: it follows from the records and from who is live, never
   from what was said before.
 * Whoever is gone and not being replaced may go on from what it has, unless a hole was recorded in
-  its place.  A former writer whose place
-  was taken holds what the new one ships.
+  its place.  A former writer whose place was taken holds what the new one ships.
+* A copy that a hole has overtaken is made *anew*: what it has left is of a line that is over.
 
 This module only answers.  It does no I/O and reads no clock.
 """
@@ -58,10 +58,13 @@ class Orders:
         """What `node` shall do; `doors` has the addresses of the nodes that were heard of."""
         orders: dict[str, Any] = {
             "run": [], "hold": {}, "join": {}, "rebuild": {}, "forget": [], "backups": {},
+            "anew": [],
             "consumers": {name: self._replicas.expected(name) for name in self._policies},
         }  # fmt: skip
         for name, policy in self._policies.items():
             order = self._order(name, policy, node)
+            if order in ("hold", "join") and self._repairs.is_overtaken(name, node):
+                orders["anew"].append(name)
             if order == "run":
                 orders["run"].append(name)
                 if isinstance(policy, Passive):

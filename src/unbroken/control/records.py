@@ -16,7 +16,7 @@ This module defines words.  It does no I/O and reads no clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from unbroken.control.intentions import Intention, Placed, Standing
@@ -46,6 +46,8 @@ class Hole(NamedTuple):
     first: int
     last: int
     reason: str = ""
+    #: Rows of the inputs that are known to be lost with it; counted after it was recorded.
+    rows: int = 0
 
     @property
     def sentence(self) -> str:
@@ -53,9 +55,12 @@ class Hole(NamedTuple):
 
         >>> Hole("totals", 51, 57).sentence
         'totals: epochs 51 to 57 are lost'
+        >>> Hole("totals", 51, 57, rows=1200).sentence
+        'totals: epochs 51 to 57 are lost (1,200 rows in)'
         """
         because = f": {self.reason}" if self.reason else ""
-        return f"{self.stream}: epochs {self.first} to {self.last} are lost{because}"
+        rows = f" ({self.rows:,} {'row' if self.rows == 1 else 'rows'} in)" if self.rows else ""
+        return f"{self.stream}: epochs {self.first} to {self.last} are lost{rows}{because}"
 
 
 class Records(Protocol):
@@ -63,7 +68,7 @@ class Records(Protocol):
     returns.
 
     >>> sorted(name for name in vars(Records) if "hole" in name)
-    ['holes', 'record_hole']
+    ['count_hole', 'holes', 'record_hole']
     """
 
     def join(self, node: str, address: str) -> None:
@@ -102,11 +107,17 @@ class Records(Protocol):
     def removals(self) -> list[Removal]:
         """Who was removed and why, the newest last."""
 
-    def record_hole(self, hole: Hole, *, overtakes: str) -> Hole:
+    def record_hole(self, hole: Hole, *, overtakes: Iterable[tuple[str, str]]) -> Hole:
         """Records a hole once; if one that overlaps it is known, that one is the answer.
 
-        In either case the replica on the node `overtakes` must not go on where it was.
+        In either case those whom it `overtakes` (fragment and node) must not go on where they were.
         """
+
+    def overtake(self, fragment: str, node: str) -> None:
+        """The replica on `node` must not go on where it was: its successor begins."""
+
+    def count_hole(self, stream: str, first: int, rows: int) -> int:
+        """So many rows are lost with a hole, or more if more were counted before; tells which."""
 
     def holes(self, stream: str) -> list[Hole]:
         """The holes of `stream`, the first ones first."""

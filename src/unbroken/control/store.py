@@ -40,7 +40,7 @@ import errno
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -234,15 +234,16 @@ class Store:
 
     # Holes.
 
-    def record_hole(self, hole: Hole, *, overtakes: str) -> Hole:
+    def record_hole(self, hole: Hole, *, overtakes: Iterable[tuple[str, str]]) -> Hole:
         """Records a hole once; if one that overlaps it is known, that one is the answer.
 
-        In either case the replica on the node `overtakes` must not go on where it was.
+        In either case those whom it `overtakes` (fragment and node) must not go on where they were.
 
         >>> import tempfile
         >>> store = Store(Path(tempfile.mkdtemp()) / "control.db")
-        >>> one = store.record_hole(Hole("totals", 51, 57), overtakes="node-1")
-        >>> one == store.record_hole(Hole("totals", 55, 60), overtakes="node-1")
+        >>> gone = [("totals", "node-1")]
+        >>> one = store.record_hole(Hole("totals", 51, 57), overtakes=gone)
+        >>> one == store.record_hole(Hole("totals", 55, 60), overtakes=gone)
         True
         >>> store.overtaken()
         {('totals', 'node-1')}
@@ -250,21 +251,54 @@ class Store:
         """
         assert 0 <= hole.first <= hole.last, "both ends included"
         with self._change() as db:
-            db.execute("INSERT OR IGNORE INTO overtaken VALUES (?, ?)", (hole.stream, overtakes))
+            db.executemany("INSERT OR IGNORE INTO overtaken VALUES (?, ?)", overtakes)
             known = db.execute(
-                "SELECT stream, first, last, reason FROM holes "
+                "SELECT stream, first, last, reason, rows FROM holes "
                 "WHERE stream = ? AND first <= ? AND last >= ? ORDER BY first",
                 (hole.stream, hole.last, hole.first),
             ).fetchone()
             if known is not None:
                 return Hole(*known)
-            db.execute("INSERT INTO holes VALUES (?, ?, ?, ?)", hole)
+            db.execute("INSERT INTO holes VALUES (?, ?, ?, ?, ?)", hole)
         return hole
+
+    def count_hole(self, stream: str, first: int, rows: int) -> int:
+        """So many rows are lost with a hole, or more if more were counted before; tells which.
+
+        Never less than consumers may have been told.
+
+        >>> import tempfile
+        >>> store = Store(Path(tempfile.mkdtemp()) / "control.db")
+        >>> hole = store.record_hole(Hole("totals", 51, 57), overtakes=[])
+        >>> store.count_hole("totals", 51, 12), store.count_hole("totals", 51, 9)
+        (12, 12)
+        >>> store.close()
+        """
+        with self._change() as db:
+            (counted,) = db.execute(
+                "UPDATE holes SET rows = max(rows, ?) WHERE stream = ? AND first = ? "
+                "RETURNING rows",
+                (rows, stream, first),
+            ).fetchone()
+        return int(counted)
+
+    def overtake(self, fragment: str, node: str) -> None:
+        """The replica on `node` must not go on where it was: its successor begins.
+
+        >>> import tempfile
+        >>> store = Store(Path(tempfile.mkdtemp()) / "control.db")
+        >>> store.overtake("totals", "node-1"); store.overtaken()
+        {('totals', 'node-1')}
+        >>> store.close()
+        """
+        with self._change() as db:
+            db.execute("INSERT OR IGNORE INTO overtaken VALUES (?, ?)", (fragment, node))
 
     def holes(self, stream: str) -> list[Hole]:
         """The holes of `stream`, the first ones first."""
         rows = self._read(
-            "SELECT stream, first, last, reason FROM holes WHERE stream = ? ORDER BY first", stream
+            "SELECT stream, first, last, reason, rows FROM holes WHERE stream = ? ORDER BY first",
+            stream,
         )
         return [Hole(*row) for row in rows]
 

@@ -3,14 +3,15 @@
     1  members  terms  placement  intentions  removals  holes
     2  + writers
     3  + overtaken
+    4  + the rows of a hole
 
 * A version is never changed after it was released: a newer one adds to it.  So a store of any age
   is brought up to date by the versions that it lacks, and a new one is made by all of them.
 
 This module only answers.  It does no I/O and reads no clock.
 
->>> [change.split("(")[0].strip() for change in changes_since(1)]
-['CREATE TABLE writers', 'CREATE TABLE overtaken']
+>>> [" ".join(change.split()[:3]) for change in changes_since(1)]
+['CREATE TABLE writers', 'CREATE TABLE overtaken', 'ALTER TABLE holes']
 """
 
 from __future__ import annotations
@@ -38,6 +39,9 @@ CREATE TABLE writers (fragment TEXT PRIMARY KEY, node TEXT NOT NULL, term INTEGE
 """,
     3: """
 CREATE TABLE overtaken (fragment TEXT NOT NULL, node TEXT NOT NULL, PRIMARY KEY (fragment, node));
+""",
+    4: """
+ALTER TABLE holes ADD COLUMN rows INTEGER NOT NULL DEFAULT 0;
 """,
 }
 

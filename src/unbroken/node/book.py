@@ -2,9 +2,12 @@
 
     connections   keeper  grpc://127.0.0.1:4715
     suspects      suspects@node-1  grpc://127.0.0.1:40121
+    spikes        spikes@node-3    grpc://127.0.0.1:40233    alone, under term 7
 
-Nodes write themselves in with every report; everybody else reads.  A reader keeps the last page it
-saw: while the keeper is away, data flows on between those who know each other.
+* Nodes write themselves in with every report; everybody else reads.  A reader keeps the last page
+  it saw: while the keeper is away, data flows on between those who know each other.
+* Whoever begins a stream anew behind a hole is written in as standing *alone*: from then on the
+  book names nobody else for it, and no reader goes back to an older term.
 """
 
 from __future__ import annotations
@@ -12,12 +15,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
 from unbroken.errors import UnbrokenError, Unreachable
 from unbroken.node.speaker import Speaker
 from unbroken.streams.flight import Peer
+from unbroken.streams.merge import Serving
 
 Page = dict[str, dict[str, str]]
 FRESH_S = 0.5
@@ -30,11 +34,13 @@ class BookReader:
         self._entry = entry
         self._lock = threading.Lock()
         self._page: Page = {}
+        #: Stream to the highest term under which one replica stands alone, and which.
+        self._alone: dict[str, tuple[int, str]] = {}
         self._peers: dict[str, Peer] = {}
         self._speakers: dict[str, Speaker] = {}
         self._read_s = float("-inf")
 
-    def replicas(self, stream: str) -> Mapping[str, str]:
+    def replicas(self, stream: str) -> Serving:
         """Replica name to address, for everybody who serves `stream`."""
         with self._lock:
             stale = time.monotonic() - self._read_s > FRESH_S
@@ -44,9 +50,20 @@ class BookReader:
             with contextlib.suppress(Unreachable):  # The last page will do.
                 page = self._entry.act({"do": "book"}, timeout_s=5.0)
                 with self._lock:
-                    self._page = page
+                    self._page = page["streams"]
+                    for name, (term, replica) in page["alone"].items():
+                        if term > self._alone.get(name, (0, ""))[0]:
+                            self._alone[name] = int(term), str(replica)
         with self._lock:
-            return self._page.get(stream, {})
+            term, alone = self._alone.get(stream, (0, ""))
+            doors = self._page.get(stream, {})
+            named = {name: door for name, door in doors.items() if alone in ("", name)}
+            return Serving(named, alone=(term, alone))
+
+    def stand_alone(self, stream: str, replica: str, term: int) -> None:
+        """From now on nobody but `replica` is named for `stream`, unless under a higher term."""
+        word = {"do": "alone", "stream": stream, "replica": replica, "term": term}
+        self._entry.act(word, timeout_s=5.0)
 
     def _peer(self, address: str) -> Peer:
         """One connection per door; doors that the book no longer names are let go."""

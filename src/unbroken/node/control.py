@@ -26,11 +26,14 @@ from typing import Any
 
 from unbroken.control.detector import TIMINGS, Dead, Detector, Suspected
 from unbroken.control.intentions import KEEPER, Action, Producer, Standing, Step
+from unbroken.control.lives import Lives
 from unbroken.control.orders import Orders
+from unbroken.control.protection import survives
 from unbroken.control.records import Hole
 from unbroken.control.repair import Repairs
 from unbroken.control.replicas import Replicas
 from unbroken.control.store import Store
+from unbroken.control.unheard import Unheard, unheard
 from unbroken.control.writers import Writers
 from unbroken.errors import DiskError, UnbrokenError, Unreachable
 from unbroken.node import setup
@@ -61,6 +64,8 @@ class Member:
     address: str
     #: Fragment to the newest epoch that its replica has committed.
     epochs: dict[str, int] = field(default_factory=dict)
+    #: Fragment to why it could not be started there the last time, in a sentence.
+    troubles: dict[str, str] = field(default_factory=dict)
 
 
 class Control:
@@ -97,6 +102,7 @@ class Control:
         self._timing = TIMINGS[self._setup.timing]
         self._detector = Detector(self._timing, now_s=time.monotonic())
         self._members: dict[str, Member] = {}
+        self._lives = Lives()
         self._began_s = time.monotonic()
         #: Nodes whose Spark is up, spares included: they may be given replicas.
         self._running: set[str] = set()
@@ -108,7 +114,9 @@ class Control:
         host, _, port = self._setup.control.removeprefix("grpc://").rpartition(":")
         self.door = Door(host, int(port), ready=False)
         self.door.on_act("beat", self._beat)
+        self.door.on_act("alone", self._alone)
         self.door.on_act("hole", self._hole)
+        self.door.on_act("count_hole", self._count_hole)
         self.door.on_act("not_asking", self._not_asking)
         self.door.ready = True
 
@@ -120,26 +128,35 @@ class Control:
     def _beat(self, command: Command) -> dict[str, Any]:
         """A node tells what runs with it; the answer is what shall."""
         node = checked_name(command["node"])
-        replicas = {checked_name(name): dict(told) for name, told in command["replicas"].items()}
+        life, beat = int(command["life"]), int(command["beat"])
         with self._lock:
-            self._detector.heard(node, time.monotonic())
-            if command["state"] == setup.RUNNING and node not in self._running:
-                self._running.add(node)
-                self._repairs.alive(node)
-            epochs = {name: int(told["epoch"]) for name, told in replicas.items()}
-            self._members[node] = Member(str(command["address"]), epochs)
-            for name, told in replicas.items():
-                if not told["failed"]:
-                    self._hear(node, name, epochs[name])
-            for name in command["lost"]:
-                self._repairs.lost(checked_name(name), node)
-            self._held(command["full"])
-            # Now, not with the next tick: a backup that is back while its writer is not would be
-            # told to hold what nobody writes, and throw away what it has for that.
-            for urgent in self._take_over() - {node}:
-                self._speakers.submit(self._ask_for_beat, urgent)
+            if self._lives.is_over(node, life):
+                return {"over": self._lives.newest(node)}
+            if self._lives.is_news(node, life, beat):
+                self._take(node, command)
             doors = {name: member.address for name, member in self._members.items()}
             return self._orders.of(node, doors)
+
+    def _take(self, node: str, command: Command) -> None:
+        """Takes in what a beat says."""
+        replicas = {checked_name(name): dict(told) for name, told in command["replicas"].items()}
+        self._detector.heard(node, time.monotonic())
+        if command["state"] == setup.RUNNING and node not in self._running:
+            self._running.add(node)
+            self._repairs.alive(node)
+        epochs = {name: int(told["epoch"]) for name, told in replicas.items()}
+        troubles = {name: str(why) for name, why in command.get("troubles", {}).items()}
+        self._members[node] = Member(str(command["address"]), epochs, troubles)
+        for name, told in replicas.items():
+            if not told["failed"]:
+                self._hear(node, name, epochs[name])
+        for name in command["lost"]:
+            self._repairs.lost(checked_name(name), node)
+        self._held(command["full"])
+        # Now, not with the next tick: a backup that is back while its writer is not would be
+        # told to hold what nobody writes, and throw away what it has for that.
+        for urgent in self._take_over() - {node}:
+            self._speakers.submit(self._ask_for_beat, urgent)
 
     def _hear(self, node: str, fragment: str, epoch: int) -> None:
         if fragment not in self._policies:
@@ -179,45 +196,68 @@ class Control:
         first, last = int(command["first"]), int(command["last"])
         if not 0 <= first <= last:
             raise UnbrokenError(f"{stream}: a hole from {first} to {last}")
+        replaced = [checked_consumer(name) for name in command.get("replaced", [])]
         with self._lock:
-            gone = self._repairs.overtakes(stream, node)
-            if gone is None:
-                raise UnbrokenError(
-                    f"{stream}: {node} is not asked to start it empty",
-                    hint="it may have been, and was replaced; its next beat tells",
-                )
-            recorded = self._store.record_hole(Hole(stream, first, last), overtakes=gone)
-            self._repairs.overtaken(stream, gone)
+            gone = self._overtakes(stream, node)
+            overtaken = [(stream, gone), *self._still_replaced(stream, replaced)]
+            recorded = self._store.record_hole(Hole(stream, first, last), overtakes=overtaken)
+            for each in overtaken:
+                self._repairs.overtaken(*each)
         print(recorded.sentence, flush=True)
         return {"first": recorded.first, "last": recorded.last}
 
-    def _not_asking(self, command: Command) -> list[str]:
-        """The consumers of a stream that cannot say how far they are while nobody serves it.
+    def _count_hole(self, command: Command) -> int:
+        """How many rows are lost with a hole that is on record; tells how many are on record."""
+        stream, node = checked_name(command["stream"]), checked_name(command["node"])
+        with self._lock:
+            self._overtakes(stream, node)
+            return self._store.count_hole(stream, int(command["first"]), int(command["rows"]))
 
-        A standby holds what its writer makes, and is never further; one that is gone is waited
-        for, because it may have written.  Whoever has to be rebuilt can begin only when its
-        inputs are served: two gap fragments in a row would wait for one another.
+    def _overtakes(self, stream: str, node: str) -> str:
+        """In whose place `node` starts a fragment empty."""
+        gone = self._repairs.overtakes(stream, node)
+        if gone is None:
+            raise UnbrokenError(
+                f"{stream}: {node} is not asked to start it empty",
+                hint="it may have been, and was replaced; its next beat tells",
+            )
+        return gone
+
+    def _alone(self, command: Command) -> dict[str, Any]:
+        """A replica is about to start empty; the answer is the term under which it stands alone,
+        and what its stream has lost before.
+
+        Consumers will take nothing from the one before it any more, so that one must not go on.
         """
+        stream, node = checked_name(command["stream"]), checked_name(command["node"])
+        with self._lock:
+            gone = self._overtakes(stream, node)
+            self._store.overtake(stream, gone)
+            self._repairs.overtaken(stream, gone)
+            holes = [(hole.first, hole.last, hole.rows) for hole in self._store.holes(stream)]
+            return {"term": self._repairs.under_way[stream].term, "holes": holes}
+
+    def _still_replaced(self, stream: str, replaced: list[str]) -> list[tuple[str, str]]:
+        """Consumers that were not waited for because another copy of them goes on."""
+        now = {setup.replica_name(*who): who for who in self._unheard(stream).replaced}
+        for name in replaced:
+            if name not in now:
+                raise UnbrokenError(
+                    f"{stream}: {name} is back, or nobody goes on in its place",
+                    hint="asked again how far everybody is",
+                )
+        return [now[name] for name in replaced]
+
+    def _not_asking(self, command: Command) -> dict[str, list[str]]:
+        """The consumers of a stream whose word on how far they are is not waited for."""
         stream = checked_name(command["stream"])
         with self._lock:
-            holding = {
-                name: [
-                    node
-                    for node in self._replicas.having(name, Standing.LIVE, Standing.COMING)
-                    if node != self._writers.of(name)
-                ]
-                for name in self._having(Passive)
-            }
-            rebuilt = {
-                name: self._replicas.having(name, Standing.GONE, Standing.COMING)
-                for name in self._having(Upstream, Gap)
-            }
-            return [
-                setup.replica_name(name, node)
-                for name, nodes in (holding | rebuilt).items()
-                if stream in self._replicas.inputs[name]
-                for node in nodes
-            ]
+            found = self._unheard(stream)
+            return {kind: [setup.replica_name(*who) for who in whom]
+                    for kind, whom in found._asdict().items()}  # fmt: skip
+
+    def _unheard(self, stream: str) -> Unheard:
+        return unheard(stream, self._policies, self._replicas, self._writers)
 
     # Look, decide, record, act.
 
@@ -306,6 +346,8 @@ class Control:
         for decision in self._detector.tick(now_s):
             print(decision.sentence, flush=True)
             if isinstance(decision, Dead):
+                if decision.proven:
+                    self._lives.ended(decision.node)
                 self._repairs.dead(decision.node)
                 self._running.discard(decision.node)
                 self._members.pop(decision.node, None)
@@ -352,6 +394,14 @@ class Control:
                 raise Unreachable(f"{node} has not been heard of")
             return self._setup.entry if node == KEEPER else self._members[node].address
 
+    def _troubles(self, fragment: str) -> list[str]:
+        """Why nodes that should have it could not start it, in sentences."""
+        return [
+            f"{node}: {member.troubles[fragment]}"
+            for node, member in self._members.items()
+            if fragment in member.troubles
+        ]
+
     def _publish(self, now_s: float) -> None:
         """Tells the entry how every fragment is protected, for `status`."""
         if now_s - self._published_s < PUBLISH_S:
@@ -362,8 +412,7 @@ class Control:
             told = {}
             for name, fragment in self._query.fragments.items():
                 nodes = self._replicas.serving(name)
-                # One that is rebuilt elsewhere needs a place to be rebuilt.
-                alone = isinstance(fragment.policy, Upstream) and len(self._replicas.up) < 2
+                number, why = survives(name, fragment.policy, self._replicas)
                 told[name] = {
                     "policy": fragment.policy.text,
                     "wanted": fragment.policy.copies,
@@ -371,9 +420,13 @@ class Control:
                     "writer": self._writers.of(name)
                     if isinstance(fragment.policy, Passive)
                     else None,
-                    "survives": 0 if alone else fragment.policy.survives(len(nodes)),
+                    "survives": number,
+                    "weakness": why,
                     "holes": [hole.sentence for hole in self._store.holes(name)],
-                    "doing": [s for s in sentences if s.startswith((f"{name}:", f"{name} "))],
+                    "doing": [
+                        *(s for s in sentences if s.startswith((f"{name}:", f"{name} "))),
+                        *self._troubles(name),
+                    ],
                 }
         with contextlib.suppress(UnbrokenError):  # It is away: the next word tells.
             full = self._entry.act({"do": "protection", "fragments": told}, timeout_s=SAY_S_MAX)

@@ -9,6 +9,9 @@
 One thing at a time happens to a fragment, beside the beat: whoever beats must never wait for Spark,
 or control takes the node for dead.  What finds the fragment busy is left out; control says it anew
 with every beat.
+
+What fails is left, says why, and is tried again when control says it anew (`tries`).  A full disk
+is such a failure: the checkpoint is as good as before.
 """
 
 from __future__ import annotations
@@ -28,13 +31,14 @@ from unbroken.checkpoints.take import take, take_replica
 from unbroken.control.detector import TIMINGS
 from unbroken.engine import plan as plans
 from unbroken.engine.source import READ_BY_EXECUTORS, READ_BY_PLANNER
-from unbroken.errors import CheckpointLost, UnbrokenError, Unreachable
+from unbroken.errors import CheckpointLost, DiskError, UnbrokenError, Unreachable
 from unbroken.node import setup, successor
 from unbroken.node.book import BookReader
 from unbroken.node.rehearsal import Rehearsals
 from unbroken.node.replica import PlanFor, Replica
 from unbroken.node.staged import STAGED
 from unbroken.node.standby import Standby
+from unbroken.node.tries import Tries
 from unbroken.policies import Passive, Restart
 from unbroken.query import Query
 from unbroken.streams.copy_log import extend_log
@@ -74,6 +78,7 @@ class Hosted:
         self._beginning = threading.Lock()
         #: Fragments whose checkpoint here is of no use: they have to be taken from another node.
         self.lost: set[str] = set()
+        self._tries = Tries()
         #: Until then this node knows who is expected: whoever is silent for longer may have been
         #: replaced, and others be expected whom it has not heard of.
         self._trusted_until_s = 0.0
@@ -105,6 +110,8 @@ class Hosted:
         def act() -> None:
             try:
                 do(name, *arguments)
+            except DiskError as error:
+                self._try_later(name, f"{name} cannot be started", error)
             except UnbrokenError as error:
                 print(f"{name} cannot be started: {error}", file=sys.stderr, flush=True)
                 self.lost.add(name)
@@ -113,10 +120,27 @@ class Hosted:
 
         threading.Thread(target=act, daemon=True, name=f"{do.__name__}-{name}").start()
 
+    def may_begin(self, name: str) -> bool:
+        """Whether `name` may be started here now."""
+        return self._tries.may_begin(name, now_s=time.monotonic())
+
+    def _try_later(self, name: str, what: str, error: UnbrokenError) -> None:
+        """Leaves what could not be started; control asks again with its next answer."""
+        print(f"{what}: {error}", file=sys.stderr, flush=True)
+        self._tries.failed(name, f"{what}: {error.what}", now_s=time.monotonic())
+        self.leave(name, "it could not be started")
+
+    def _succeeded(self, name: str) -> None:
+        self._tries.done(name, now_s=time.monotonic())
+
     def run(self, name: str, consumers: Sequence[str]) -> None:
         """Runs a replica from what it left here; control is told if that is not enough."""
         try:
             self._start(self._serve(name, consumers))
+            self._succeeded(name)
+        except DiskError as error:
+            # What it has is as good as before: it goes on from there when there is room.
+            self._try_later(name, f"{name} cannot be started", error)
         except CheckpointLost as error:
             if isinstance(self._query.fragments[name].policy, Restart):
                 raise  # Nobody else has it.
@@ -162,9 +186,16 @@ class Hosted:
         replica.start(self._plan_for(name), **how)
         self._serve_staged(replica)
 
-    def hold(self, name: str, giver: str, consumers: Sequence[str]) -> None:
-        """Holds what the writer at `giver` ships; a replica that ran here was replaced: it ends."""
+    def hold(
+        self, name: str, giver: str, consumers: Sequence[str], anew: bool = False
+    ) -> None:  # fmt: skip
+        """Holds what the writer at `giver` ships; a replica that ran here was replaced: it ends.
+
+        `anew`: what it left is of no use, and must not be gone on from.
+        """
         self.leave(name, "another node writes it now")
+        if anew:
+            self._remove(name)
         fragment, known = self._query.fragments[name], self._plans[name]
         assert isinstance(fragment.policy, Passive)
         rehearse = partial(
@@ -177,6 +208,7 @@ class Hosted:
         # What was of no use here is superseded; said on, it would be replaced again and again.
         self.lost.discard(name)
         self.standbys[name].begin()  # Its query asks this node, which must know it by now.
+        self._succeeded(name)
         self._tell()
 
     def take_over(self, name: str) -> None:
@@ -187,17 +219,27 @@ class Hosted:
         try:
             self._start(standby.replica)  # Its query finds it in one of the two.
             del self.standbys[name]
+        except DiskError as error:
+            self._try_later(name, f"{name} cannot be taken over", error)
+            return
         except UnbrokenError as error:
             self._give_up(name, error)
             return
         took_s = time.monotonic() - began_s
         print(f"took over {name} after epoch {standby.epoch} in {took_s:.2f} s", flush=True)
 
-    def join(self, name: str, giver: str, consumers: Sequence[str]) -> None:
-        """Takes the replica at `giver`, and runs it here, for the same consumers."""
+    def join(
+        self, name: str, giver: str, consumers: Sequence[str], anew: bool = False
+    ) -> None:  # fmt: skip
+        """Takes the replica at `giver`, and runs it here, for the same consumers.
+
+        `anew`: what an earlier life left here is of no use, and must not be gone on from.
+        """
         began_s = time.monotonic()
         self.under_way[name] = f"taking {name} from {giver}"
         try:
+            if anew:
+                self._remove(name)
             with Peer(giver) as peer:
                 told = peer.act({"do": "consumers", "stream": name})
                 shipped = take_replica(
@@ -213,10 +255,9 @@ class Hosted:
                 self._catch_up(peer, replica)
             self._start(replica)
             self.lost.discard(name)
+            self._succeeded(name)
         except UnbrokenError as error:
-            # Control asks again with its next answer.
-            print(f"taking {name}: {error}", file=sys.stderr, flush=True)
-            self.leave(name, "it could not be started")
+            self._try_later(name, f"taking {name}", error)
 
     def _catch_up(self, peer: Peer, replica: Replica) -> None:
         """Takes what `peer` has made while a query was started here, so that little is left to do.
@@ -246,14 +287,13 @@ class Hosted:
             )
             self._start(replica, seed=seed)
             self.lost.discard(name)
+            self._succeeded(name)
             print(
                 f"{name} is rebuilt from epoch {seed.first} on and speaks from {seed.speak}",
                 flush=True,
             )
         except UnbrokenError as error:
-            # Control asks again with its next answer.
-            print(f"rebuilding {name}: {error}", file=sys.stderr, flush=True)
-            self.leave(name, "it could not be rebuilt")
+            self._try_later(name, f"rebuilding {name}", error)
 
     def agree(self, wanted: Mapping[str, Any], asked_s: float) -> None:
         """Control's word, asked for at `asked_s`: who is expected, and who could take over."""
@@ -299,7 +339,9 @@ class Hosted:
             self.run(name, consumers)
             return
         # It was rebuilt and has not spoken yet.  Where it begins is in no checkpoint.
+        losses = replica.losses
         replica = self._serve(name, consumers)
+        replica.losses = losses
         if replica.log.next == replica.log.first:
             replica.log.start_at(seed.speak)
         self._start(replica, seed=seed)
@@ -319,6 +361,7 @@ class Hosted:
 
     def forget(self, name: str) -> None:
         """The fragment is whole without this node: what it left here may go."""
+        self._succeeded(name)
         if name not in self.replicas and name not in self.standbys:
             self.apart(name, self._remove)
 
@@ -351,7 +394,10 @@ class Hosted:
             for name, standby in list(self.standbys.items())
             if standby.ready
         }
-        return {"replicas": working | ready, "lost": sorted(self.lost), "full": self._full()}
+        return {
+            "replicas": working | ready, "lost": sorted(self.lost), "full": self._full(),
+            "troubles": dict(self._tries.troubles),
+        }  # fmt: skip
 
     def _full(self) -> dict[str, str]:
         """Streams whose log is full, and for whose sake."""
@@ -373,7 +419,7 @@ class Hosted:
                 if (served := self.streams.streams.get(name)) is not None
             },
             "standbys": {name: held.status() for name, held in list(self.standbys.items())},
-            "joining": dict(self.under_way),
+            "joining": {**self._tries.troubles, **self.under_way},
         }
 
     def known(self, fragment: str) -> plans.Plan:

@@ -23,10 +23,11 @@ import pyarrow as pa
 from unbroken import schemas
 from unbroken.errors import DiskError, UnbrokenError
 from unbroken.node import setup
+from unbroken.node.alone import Alone
 from unbroken.node.process import leave_with_parent, or_noted
 from unbroken.streams import disk
 from unbroken.streams.clock import EpochClock
-from unbroken.streams.flight import Command, Door, checked_name
+from unbroken.streams.flight import Command, Door, checked_consumer, checked_name
 from unbroken.streams.needs import KEEP_EPOCHS
 from unbroken.streams.serve import Served, StreamDoor
 from unbroken.streams.source_log import SourceLog
@@ -66,6 +67,8 @@ class Keeper:
         self._sealed = threading.Event()
         #: Sealing all sources up to one number is one act: a tick and `finish` must not mix.
         self._ticking = threading.Lock()
+        self._standing = Alone(self._folder / "alone.json")
+        self._taking = threading.Lock()
         for name, source in self._query.sources.items():
             log = SourceLog(
                 self._folder / "sources" / name, name, source.schema,
@@ -87,6 +90,7 @@ class Keeper:
         self.door.on_act("report", self._report)
         self.door.on_act("protection", self._protected)
         self.door.on_act("book", self._book)
+        self.door.on_act("alone", self._alone)
         self.door.on_act("status", self._status)
         self.door.on_act("schema", self._schema)
         self.door.on_act("setup", lambda command: asdict(self._setup))
@@ -259,7 +263,15 @@ class Keeper:
         unknown = {"survives": None, "doing": [f"control is silent for {silent_s:.0f} s"]}
         return {name: {**fragment, **unknown} for name, fragment in told.items()}
 
-    def _book(self, command: Command) -> dict[str, dict[str, str]]:
+    def _alone(self, command: Command) -> None:
+        """One replica of a stream is the only one from now on, also after a restart of ours."""
+        stream, replica = checked_name(command["stream"]), checked_consumer(command["replica"])
+        if stream not in self._query.fragments:
+            raise UnbrokenError(f"no fragment {stream!r}")
+        with self._taking:
+            self._standing.take(stream, replica, int(command["term"]))
+
+    def _book(self, command: Command) -> dict[str, Any]:
         page = {name: {"keeper": self.door.address} for name in self.sources}
         now_s = time.monotonic()
         for node, (report, heard_s) in list(self._reports.items()):
@@ -267,7 +279,7 @@ class Keeper:
                 continue  # Whoever looks for its streams need not knock there any more.
             for stream in report["streams"]:
                 page.setdefault(stream, {})[setup.replica_name(stream, node)] = report["address"]
-        return page
+        return {"streams": page, "alone": self._standing.known}
 
     def _schema(self, command: Command) -> dict[str, str | None]:
         log = self._source(command["stream"])

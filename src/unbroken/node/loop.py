@@ -31,6 +31,7 @@ from unbroken.node import setup
 from unbroken.node.book import BookReader
 from unbroken.node.checks import START_S_MAX
 from unbroken.node.hosted import Hosted
+from unbroken.node.life import Life
 from unbroken.node.process import leave_with_parent, or_noted
 from unbroken.node.questions import OWN_SPARK, Questions
 from unbroken.streams.flight import Door, Peer
@@ -49,6 +50,7 @@ class Node:
     def __init__(self, folder: Path, name: str, host: str = "127.0.0.1") -> None:
         self.name = name
         self._folder = folder / name
+        self._life = Life(self._folder)
         self._query, self._setup = setup.load(folder)
         self._entry = Peer(self._setup.entry)
         self._book = BookReader(self._entry)
@@ -113,8 +115,12 @@ class Node:
     def _beat(self) -> dict[str, Any]:
         """Tells control what runs here; the answer is what it wants."""
         who = {"node": self.name, "address": self.door.address, "state": self._state}
-        beat = {"do": "beat", **who, **self._hosted.beat()}
+        beat = {"do": "beat", **who, **self._life.next_beat(), **self._hosted.beat()}
         wanted: dict[str, Any] = self._control.act(beat, timeout_s=2.0)
+        if self._life.is_over(wanted):
+            raise Unreachable(
+                f"control knows a later life of {self.name}", hint="said again under a higher one"
+            )
         return wanted
 
     def _beat_for_ever(self) -> None:
@@ -148,18 +154,20 @@ class Node:
         for name in wanted["run"]:
             if name in hosted.standbys:
                 hosted.apart(name, hosted.take_over)
-            elif name not in hosted.replicas and name not in hosted.lost:
+            elif name not in {*hosted.replicas, *hosted.lost} and hosted.may_begin(name):
                 hosted.apart(name, hosted.run, consumers[name])
         for name, giver in wanted["hold"].items():
             standby = hosted.standbys.get(name)
             if standby is not None:
                 standby.giver = giver
-            else:
-                hosted.apart(name, hosted.hold, giver, consumers[name])
-        for kind, do in (("join", hosted.join), ("rebuild", hosted.rebuild)):
-            for name, whose in wanted[kind].items():
-                if name not in hosted.replicas:
-                    hosted.apart(name, do, whose, consumers[name])
+            elif hosted.may_begin(name):
+                hosted.apart(name, hosted.hold, giver, consumers[name], name in wanted["anew"])
+        for name, giver in wanted["join"].items():
+            if name not in hosted.replicas and hosted.may_begin(name):
+                hosted.apart(name, hosted.join, giver, consumers[name], name in wanted["anew"])
+        for name, gone in wanted["rebuild"].items():
+            if name not in hosted.replicas and hosted.may_begin(name):
+                hosted.apart(name, hosted.rebuild, gone, consumers[name])
         for name in wanted["forget"]:
             if name in self._query.fragments:
                 hosted.forget(name)

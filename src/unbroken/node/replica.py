@@ -43,8 +43,6 @@ from unbroken.streams.log import EpochLog, drop_torn_tail
 from unbroken.streams.needs import ack
 from unbroken.streams.source_log import LOG_BYTES_MAX
 
-#: Clients of its output that an ack names, for the sake of a successor.
-CLIENTS_MAX = 16
 #: Makes the plan for a term.
 PlanFor = Callable[[int], Plan]
 
@@ -70,6 +68,9 @@ class Replica(Health):
             drop_torn_tail(folder / "output")
         self.log = EpochLog(folder / "output", fragment.name)
         self.folder = folder
+        last = self.log.last_header
+        #: Epochs and rows that this fragment has given up, in holes of its own.
+        self.losses = (last.gaps_here, last.lost_here) if last else (0, 0)
         self._book = book
         self._log_bytes_max = log_bytes_max
         self._parts = Parts()
@@ -273,11 +274,15 @@ class Replica(Health):
         self.rows_in += sum(e.rows for e in inputs)
         if self._mute(number):
             return
+        gaps, rows_lost = self.losses
         epoch = Epoch.of(
             self.fragment.name, number, rows, digest=digest, event_time=self._plan.event_time,
             term=self.term, fingerprint=self._plan.fingerprint,
             sealed_us=min(e.header.sealed_us for e in inputs),
             lost=sum(e.header.lost for e in inputs),
+            gaps_total=gaps + sum(e.header.gaps_total for e in inputs),
+            lost_total=rows_lost + sum(e.header.lost_total for e in inputs),
+            gaps_here=gaps, lost_here=rows_lost,
         )  # fmt: skip
         (self.staged or self.log).append(epoch)
         self.rows_out += epoch.rows
@@ -301,7 +306,7 @@ class Replica(Health):
             if seed is None:  # Not known: what was said before stays in force.
                 what |= {"need": 0}
             else:
-                told = {**seed.to_dict(), "clients": list(clients[:CLIENTS_MAX])}
+                told = {**seed.to_dict(), "clients": list(clients)}
                 what |= {"need": seed.first, "seed": told}
         return [(name, what) for name in self.fragment.inputs]
 

@@ -6,6 +6,9 @@
 * A seed is as good as the producers' logs: each kept what its newest ack asked for, so the highest
   f that any of them knows is the one that all can still serve (scenario 3).  The names of clients
   come with it: one that is away while the node is lost is waited for, as before.
+* The one that is gone may only be silent, and serve on.  So first of all the successor stands
+  *alone*: control gives it up for good, the book names nobody else, and consumers say how far
+  they are when they have read that.
 * A hole begins after the newest epoch that any consumer has, or two of them would differ for ever
   (scenario 13); its end is the newest epoch that is complete on all inputs.  Consumers that cannot
   ask now, such as standbys, are not waited for: control knows them.
@@ -15,26 +18,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from unbroken.engine.plan import Plan
-from unbroken.epochs import Epoch, Header
-from unbroken.errors import CheckpointLost, EpochGone, Unreachable
+from unbroken.epochs import Epoch
+from unbroken.errors import CheckpointLost, Unreachable
 from unbroken.node.book import FRESH_S, BookReader
 from unbroken.node.checks import START_S_MAX
+from unbroken.node.lost import Lost
 from unbroken.node.replica import Replica
 from unbroken.policies import Upstream
 from unbroken.policies.past import Seed
 from unbroken.streams.flight import Peer, checked_name
+from unbroken.streams.hole import Begin
 from unbroken.streams.serve import Served
 
 #: How long to wait for the consumers to say where they are: they look into the book that often.
 ASK_S_MIN = 3 * FRESH_S
 ASK_S_MAX = 10.0
-#: How long to wait for an epoch that is part of the hole; whoever waits cannot be told anything.
-QUIET_S_MAX = 10.0
 LOOK_S = 0.05
 
 
@@ -83,48 +87,61 @@ def _after_hole(
     replica: Replica, served: Served, book: BookReader, control: Peer, plan: Plan
 ) -> Seed:
     """Records the hole, puts it into the log, and goes on behind it."""
-    stream = replica.fragment.name
-    first = _consumers_have(served, _newest_complete(replica, book), control)
-    if first == 0:
-        first = max(extent["first"] for extent in _extents(replica, book))
+    stream, node = replica.fragment.name, replica.name.partition("@")[2]
+    told = control.act({"do": "alone", "stream": stream, "node": node}, timeout_s=5.0)
+    book.stand_alone(stream, replica.name, int(told["term"]))
+    served.stand_alone(int(told["term"]))
+    begin, replaced = _consumers_have(served, partial(_newest_complete, replica, book), control)
+    if begin.first == 0:
+        nobody = max(extent["first"] for extent in _extents(replica, book))
+        begin = Begin(nobody, nobody, [])
     # Without state nothing is lost but what was missed; with it, at least one epoch is given up:
     # consumers must hear that what follows begins from nothing.
-    least = first if plan.traits.stateful else first - 1
+    first, least = begin.low, begin.first if plan.traits.stateful else begin.first - 1
     last = max(least, _newest_complete(replica, book) - 1)
+    epochs: list[Epoch] = []
     if last >= first:
-        node = replica.name.partition("@")[2]
-        hole = {"do": "hole", "stream": stream, "node": node, "first": first, "last": last}
+        hole = {"do": "hole", "stream": stream, "node": node, "first": first, "last": last,
+                "replaced": replaced}  # fmt: skip
         recorded: dict[str, Any] = control.act(hole, timeout_s=5.0)
         first, last = int(recorded["first"]), int(recorded["last"])
-    hole_epochs = [
-        Epoch.gap(
-            stream,
-            number,
-            plan.schema,
-            lost=_rows_in(replica, book, number),
-            fingerprint=plan.fingerprint,
-            sealed_us=time.time_ns() // 1000,
-        )
-        for number in range(first, last + 1)
-    ]
-    served.begin(first, hole_epochs)
+        served.turn_away([*replaced, *begin.behind])
+    before = [(one, end, rows) for one, end, rows in told["holes"] if end < first]
+    given_up = sum(end - one + 1 for one, end, _ in before), sum(rows for _, _, rows in before)
+    if last >= first:
+        lost = Lost(replica.fragment.inputs, book, range(first, last + 1))
+        count = {"do": "count_hole", "stream": stream, "node": node, "first": first}
+        rows = control.act({**count, "rows": lost.rows}, timeout_s=5.0)
+        epochs = lost.epochs(stream, plan, given_up, at_least=int(rows))
+        given_up = epochs[-1].header.gaps_here, epochs[-1].header.lost_here
+    replica.losses = given_up
+    served.begin(first, epochs, shown_from=begin.first)
     return Seed(last + 1, last + 1, None)
 
 
-def _consumers_have(served: Served, newest: int, control: Peer) -> int:
-    """One more than the newest epoch that any consumer has; 0 if none is there."""
+def _consumers_have(
+    served: Served, newest: Callable[[], int], control: Peer
+) -> tuple[Begin, list[str]]:  # fmt: skip
+    """Where the stream goes on: one more than the newest epoch that any consumer has, 0 if none is
+    there, and earlier for fragments no copy of which has that.
+
+    And the consumers that were not asked because another copy of them goes on.
+    """
     began_s = time.monotonic()
     silent: list[str] = []
+    replaced: list[str] = []
     while True:
         waited_s = time.monotonic() - began_s
         if waited_s > ASK_S_MIN:
-            if served.hole() is None:
-                silent = control.act({"do": "not_asking", "stream": served.log.stream})
-            first = served.hole(at_most=newest + 1, besides=silent)
-            if first is not None:
-                return first
+            told = control.act({"do": "not_asking", "stream": served.log.stream})
+            silent, replaced = told["waiting"], told["replaced"]
+            if served.hole(besides=silent, without=replaced) is not None:
+                # Looked up when all have spoken: until then they take from the one before.
+                begin = served.where(at_most=newest() + 1, besides=silent, without=replaced)
+                if begin is not None:
+                    return begin, replaced
         if waited_s > ASK_S_MAX:
-            unheard = [name for name in served.unheard if name not in silent]
+            unheard = [name for name in served.unheard if name not in {*silent, *replaced}]
             raise Unreachable(
                 f"{', '.join(unheard)} did not say how far they are",
                 hint="asked again until they do, or are replaced",
@@ -138,23 +155,3 @@ def _extents(replica: Replica, book: BookReader) -> list[dict[str, int]]:
 
 def _newest_complete(replica: Replica, book: BookReader) -> int:
     return min(extent["next"] for extent in _extents(replica, book)) - 1
-
-
-def _rows_in(replica: Replica, book: BookReader, number: int) -> int:
-    """The rows that the inputs had in an epoch; one that has not come yet is waited for.
-
-    Of one that was trimmed already nothing is known.
-    """
-    rows = 0
-    for stream in replica.fragment.inputs:
-        deadline_s = time.monotonic() + QUIET_S_MAX
-        while book.ask(stream, {"do": "extent"})["next"] <= number:
-            if time.monotonic() > deadline_s:
-                raise Unreachable(
-                    f"epoch {number} of {stream!r} has not come yet",
-                    hint="asked again: the hole is on record, and stays the same",
-                )
-            time.sleep(LOOK_S)
-        with contextlib.suppress(EpochGone):
-            rows += Header.from_json(book.ask(stream, {"do": "headers", "from": number})[0]).rows
-    return rows

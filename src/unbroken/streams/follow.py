@@ -12,6 +12,8 @@
 * Headers are read at most `AHEAD_EPOCHS_MAX` ahead of the consumer.
 * Every question says who asks and what it has taken: should the stream have a hole, it begins after
   that (`hole.py`).  Headers that were heard do not count, for their bodies may never come.
+* If the book says that one replica stands alone, all others are dropped *before* anybody is told
+  what was taken: the word is a promise, and bodies that are still under way are thrown away.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from unbroken.epochs import Epoch, Header
 from unbroken.errors import DiskError, DivergenceError, EpochGone, UnbrokenError, Unreachable
 from unbroken.streams.differing import sample
 from unbroken.streams.flight import Peer
-from unbroken.streams.merge import Fetch, Merge
+from unbroken.streams.merge import Fetch, Merge, Serving
 
 #: Replica name to address of its door.
 Replicas = Mapping[str, str]
@@ -94,9 +96,6 @@ class Follower:
                 return None
             epoch = self._fetch_first(fetch)
             if epoch is not None:
-                with self._changed:
-                    self._merge.taken(fetch.number)
-                    self._changed.notify_all()
                 return epoch
 
     def _fetch_first(self, fetch: Fetch) -> Epoch | None:
@@ -108,9 +107,12 @@ class Follower:
                 came_from = asked.pop(future)
                 epoch = future.result()
                 with self._changed:
-                    if epoch is not None:
+                    # Under one lock: nobody is told of what was taken in between.
+                    if epoch is not None and self._merge.allows(came_from.replica):
                         for stalled in asked.values():
                             self._announce_again(stalled)
+                        self._merge.taken(fetch.number)
+                        self._changed.notify_all()
                         return epoch
                     self._merge.failed(came_from)
                     self._ask_from[came_from.replica] = fetch.number
@@ -162,6 +164,12 @@ class Follower:
     def _watch(self) -> None:
         """Listens to every replica that the book names."""
         found = self._find()
+        if isinstance(found, Serving):
+            with self._changed:
+                if self._merge.only(*found.alone):
+                    # What it was asked before others were dropped is older than what was taken.
+                    self._ask_from[found.alone[1]] = self._merge.next
+                    self._changed.notify_all()
         with self._watching:
             for replica, address in found.items():
                 listener = self._listeners.get(replica)
@@ -180,6 +188,10 @@ class Follower:
         with self._changed:
             self._ask_from[replica] = self._merge.next
         while not self._closed.is_set():
+            if not self._merge.allows(replica):
+                with self._watching:
+                    self._listeners.pop(replica, None)
+                return
             try:
                 self._hear(replica, peer)
             except Unreachable:
@@ -234,8 +246,16 @@ class Follower:
             command = {
                 "do": "headers", "stream": self.stream, "from": start,
                 "consumer": self._consumer, "next": max(self._has, self._merge.next),
+                "term": self._merge.alone[0],
             }  # fmt: skip
-        answer = peer.act(command)
+        try:
+            answer = peer.act(command)
+        except EpochGone:
+            with self._changed:
+                if start < self._merge.next:  # Others were faster: nobody needs it any more.
+                    self._ask_from[replica] = self._merge.next
+                    return
+            raise
         try:
             headers = [Header.from_json(text) for text in answer]
         except (TypeError, ValueError) as error:

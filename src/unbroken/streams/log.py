@@ -30,13 +30,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from unbroken.epochs import GAP, Epoch, Header, header_of
+from unbroken.epochs import GAP, Epoch, Header, contradict, header_of
 from unbroken.errors import DiskError, DivergenceError, EpochGone, UnbrokenError
 from unbroken.streams import disk
 
 #: Bodies kept in memory for the consumers that follow closely.
 RECENT_EPOCHS = 3
 RECENT_BYTES_MAX = 64 << 20
+#: Headers that are remembered after their epochs were trimmed.
+TRIMMED_MAX = 1000
 
 
 class EpochLog:
@@ -59,6 +61,8 @@ class EpochLog:
         self._headers: dict[int, Header] = {}
         self._files: dict[int, Path] = {}
         self._recent: OrderedDict[int, Epoch] = OrderedDict()
+        #: In memory only: after a restart nothing is known of what was trimmed before.
+        self._trimmed: OrderedDict[int, Header] = OrderedDict()
         self._first = self._next = 0
         self._bytes = 0
         folder.mkdir(parents=True, exist_ok=True)
@@ -169,7 +173,8 @@ class EpochLog:
 
     def _compare(self, epoch: Epoch) -> None:
         known = self._headers.get(epoch.number)
-        if known is not None and known.digest != epoch.digest:
+        # What was shown stays, should it be made again of epochs that are lost by now.
+        if known is not None and contradict(known, epoch.header):
             raise DivergenceError(
                 f"{self.stream}: epoch {epoch.number} was {known.rows} rows with digest "
                 f"{known.digest}, and is {epoch.rows} rows with digest {epoch.digest} now",
@@ -183,6 +188,14 @@ class EpochLog:
             if number not in self._headers:
                 raise self._gone(number)
             return self._headers[number]
+
+    def remembered(self, number: int) -> Header | None:
+        """The header of one epoch, also for a while after it was trimmed; None if not known.
+
+        Should a hole reach back there, its rows can still be counted.
+        """
+        with self._changed:
+            return self._headers.get(number) or self._trimmed.get(number)
 
     def headers(self, start: int, *, most: int = 64) -> list[Header]:
         """Headers from `start` on, oldest first; EpochGone if `start` was trimmed."""
@@ -227,10 +240,14 @@ class EpochLog:
             with self._changed:
                 below = min(below, self._next - 1)
                 while self._first < below:
-                    self._bytes -= self._headers.pop(self._first).bytes
+                    header = self._headers.pop(self._first)
+                    self._bytes -= header.bytes
+                    self._trimmed[self._first] = header
                     self._recent.pop(self._first, None)
                     gone.append(self._files.pop(self._first))
                     self._first += 1
+                while len(self._trimmed) > TRIMMED_MAX:
+                    self._trimmed.popitem(last=False)
                 self._changed.notify_all()
             for path in gone:  # Oldest first: a crash in between leaves no hole.
                 path.unlink(missing_ok=True)

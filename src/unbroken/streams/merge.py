@@ -6,8 +6,11 @@
 * Each epoch is taken once, in order, none skipped (invariant 2), from whoever announced it first;
   on a failed or stalled fetch from the next one.  Nothing is detected, nothing is switched.
 * Later copies are dropped by number, and their digests compared: replicas that disagree are a
-  divergence (invariant 1).
+  divergence (invariant 1).  Unless one of them has lost more on the way: then it is the line that
+  goes on, and what is not taken yet is taken from there.
 * Epochs made by other code or settings do not merge: their replica is refused (scenario 26).
+* A fragment that begins anew behind a hole has one replica, and it stands *alone*: what the one
+  before it still says is lost by now, although it may not have heard so yet (`only`).
 
 This module only decides.  It does no I/O and reads no clock.
 
@@ -25,14 +28,29 @@ Fetch(replica='r2', number=7)
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from unbroken.epochs import Header
+from unbroken.epochs import Header, contradict
 from unbroken.errors import DivergenceError
 
 #: Digests of taken epochs that are still compared with late copies.
 REMEMBERED_MAX = 1000
+
+
+class Serving(dict[str, str]):
+    """Replica name to the address of its door, of all who serve a stream.
+
+    >>> Serving({"a@node-2": "grpc://b:1"}, alone=(7, "a@node-2")).alone
+    (7, 'a@node-2')
+    """
+
+    def __init__(
+        self, doors: Mapping[str, str] | None = None, *, alone: tuple[int, str] = (0, "")
+    ) -> None:
+        super().__init__(doors or {})
+        #: The term under which one replica stands alone, and which; 0: all are equal.
+        self.alone = alone
 
 
 @dataclass(frozen=True)
@@ -68,9 +86,34 @@ class Merge:
         self._fingerprint: str | None = None
         #: Replicas whose code or settings differ, with the reason, for `status`.
         self.refused: dict[str, str] = {}
+        #: The highest term under which a replica stands alone, and which; 0: all are equal.
+        self.alone: tuple[int, str] = 0, ""
+
+    def only(self, term: int, replica: str) -> bool:
+        """From now on nothing is taken from anybody but `replica`; False: that is known, or over.
+
+        Whoever says under this term how far it is has promised that: a hole begins there.
+
+        >>> merge = Merge("a", start=7); merge.announced("r1", [Header("a", 7, digest="d7")])
+        >>> merge.only(5, "r2"), merge.only(4, "r1"), merge.wanted()
+        (True, False, None)
+        """
+        if term <= self.alone[0]:
+            return False
+        self.alone = term, replica
+        for other in {each for copies in self._copies.values() for each in copies.replicas}:
+            if other != replica:
+                self.lost(other)
+        return True
+
+    def allows(self, replica: str) -> bool:
+        """Whether epochs may be taken from `replica`."""
+        return self.alone[1] in ("", replica)
 
     def announced(self, replica: str, headers: Iterable[Header]) -> None:
         """`replica` has these epochs."""
+        if not self.allows(replica):
+            return
         for header in headers:
             if not self._same_code(replica, header):
                 return
@@ -80,7 +123,7 @@ class Merge:
                     self._copies[header.number] = _Copies(header, [replica])
                 continue
             first = known.header
-            if first.digest != header.digest:
+            if contradict(first, header):
                 self.diverged = header.number, replica, known.first
                 raise DivergenceError(
                     f"{self.stream}: epoch {header.number} has digest {header.digest} "
@@ -90,8 +133,12 @@ class Merge:
                     "or Python code that keeps state of its own",
                 )
             copies = self._copies.get(header.number)
-            if copies is not None and replica not in copies.replicas:
+            if copies is None or replica in copies.replicas:
+                continue
+            if first.digest == header.digest:
                 copies.replicas.append(replica)
+            elif header.gaps_total > first.gaps_total:
+                self._copies[header.number] = _Copies(header, [replica])
 
     def _same_code(self, replica: str, header: Header) -> bool:
         if self._fingerprint is None:

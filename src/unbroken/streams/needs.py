@@ -43,7 +43,10 @@ from unbroken.errors import FenceError, UnbrokenError
 KEEP_EPOCHS = 600
 #: How many of them a take-over carries along, because somebody may be reading them right now.
 UNDECLARED_EPOCHS = 16
-SEED_BYTES_MAX = 4 << 10
+#: Clients of one stream that are waited for by name.
+CLIENTS_MAX = 256
+#: Their names go with it: a successor has to wait for all of them.
+SEED_BYTES_MAX = 32 << 10
 
 Seed = Mapping[str, Any]
 

@@ -1,9 +1,12 @@
 """Serving streams at a door: headers, bodies and acks, the same for sources and fragments.
 
     extent  {stream}                       the first epoch that is there, and the next number
-    headers {stream, from, consumer, next} those from there on; waits a while for the first.  Who
+    headers {stream, from, consumer, next, term}
+                                           those from there on; waits a while for the first.  Who
                                            asks has everything below `next` (below `from` if unsaid)
+                                           and takes from nobody of an older term
     epoch   {stream, number}               header and rows
+    header  {stream, number}               header alone, also of what was trimmed not long ago
     expect  {stream, consumer, term, like} this consumer holds back trimming from now on
     ack     {stream, consumer, term, processed, need, seed}
     seed    {stream, consumer}             its need, and the seed that its acks carried, if any
@@ -33,12 +36,15 @@ from typing import Any
 import pyarrow as pa
 
 from unbroken.epochs import Epoch
-from unbroken.errors import Unreachable
+from unbroken.errors import EpochGone, UnbrokenError, Unreachable
 from unbroken.streams import disk
 from unbroken.streams.flight import POLL_S, Command, Door, checked_consumer
-from unbroken.streams.hole import UNNAMED, Positions
+from unbroken.streams.hole import UNNAMED, Begin, Positions
 from unbroken.streams.log import EpochLog
-from unbroken.streams.needs import UNDECLARED_EPOCHS, Needs, Seed
+from unbroken.streams.needs import CLIENTS_MAX, UNDECLARED_EPOCHS, Needs, Seed
+
+#: How long a question waits for a stream that has not begun.
+HEARING_S = 0.2
 
 
 class Served:
@@ -62,6 +68,11 @@ class Served:
         self.log = log
         #: While true, followers are heard and told nothing: where a hole begins depends on them.
         self.begins_later = begins_later
+        #: The term under which this replica stands alone; 0: it does not, or has not begun to.
+        self._alone = 0
+        #: Consumers that another copy has replaced, until they are made anew from it.
+        self._turned_away: set[str] = set()
+        self._shown_from = 0
         self._keep = keep
         self._trim = trim or log.trim
         self._may_trim = may_trim
@@ -85,12 +96,24 @@ class Served:
     def expect(self, consumer: str, *, term: int = 0, like: str | None = None) -> None:
         """`consumer` holds back trimming from now on, also after a restart of this producer."""
         with self._lock:
+            self._check_room(consumer)
             self.needs.expect(consumer, term=term, like=like)
+            self._turned_away.discard(consumer)
             self._expected_s[consumer] = time.monotonic()
             if not self.needs.barred(consumer):
                 self._declared.add(consumer)
                 self._positions.expect(consumer)
             self._save()
+
+    def _check_room(self, consumer: str) -> None:
+        """Whoever is waited for by name is told to a successor: there is a limit to that."""
+        clients = [name for name in self._declared if "@" not in name]
+        if "@" not in consumer and consumer not in clients and len(clients) >= CLIENTS_MAX:
+            raise UnbrokenError(
+                f"{self.log.stream}: {CLIENTS_MAX} clients are waited for already, {consumer} is "
+                "not taken",
+                hint="follow it without a name: nothing is kept for such a client while it is away",
+            )
 
     def release(self, consumer: str, *, term: int = 0) -> None:
         """`consumer` will not come back."""
@@ -147,17 +170,55 @@ class Served:
                 owed = min(owed, after - UNDECLARED_EPOCHS)
             return max(first, owed)
 
-    def asked(self, consumer: str, next_epoch: int) -> None:
-        """`consumer` has everything below `next_epoch`; one without a name is ""."""
+    def asked(self, consumer: str, next_epoch: int, *, term: int = 0) -> None:
+        """`consumer` has everything below `next_epoch`; one without a name is "".
+
+        It has heard that who stands alone under `term` is the only one to be taken from.
+        """
         with self._lock:
-            self._positions.asked(consumer, next_epoch)
+            self._positions.asked(consumer, next_epoch, promised=term >= self._alone)
+            if consumer in self._turned_away:
+                raise EpochGone(
+                    f"{self.log.stream}: {consumer} has what is lost by now, or lacks what is not, "
+                    "and another copy of it goes on",
+                    hint="it is repaired from that one",
+                )
+            if "@" not in consumer and next_epoch < self._shown_from:
+                raise EpochGone(
+                    f"{self.log.stream}: epoch {next_epoch} is gone: others have it, and it was "
+                    "lost with a node",
+                    hint=f"follow from {self._shown_from}",
+                )
+
+    def stand_alone(self, term: int) -> None:
+        """From now on only those have asked who have heard of this term."""
+        with self._lock:
+            self._alone = term
+            self._positions.ask_again()
 
     def hole(
-        self, *, at_most: int | None = None, besides: Collection[str] = ()
+        self, *, at_most: int | None = None, besides: Collection[str] = (),
+        without: Collection[str] = (),
     ) -> int | None:  # fmt: skip
         """Where a hole would begin: `Positions.first`; None while an expected one has not asked."""
         with self._lock:
-            return self._positions.first(at_most=at_most, besides=besides)
+            return self._positions.first(at_most=at_most, besides=besides, without=without)
+
+    def where(
+        self, *, at_most: int | None = None, besides: Collection[str] = (),
+        without: Collection[str] = (),
+    ) -> Begin | None:  # fmt: skip
+        """Where the stream would go on, for each: `Positions.begin`."""
+        with self._lock:
+            return self._positions.begin(at_most=at_most, besides=besides, without=without)
+
+    def turn_away(self, consumers: Iterable[str]) -> None:
+        """These get nothing until they are expected anew: another copy of them goes on.
+
+        One of them may have what is lost, or lack what the other one has.
+        """
+        with self._lock:
+            self._turned_away.update(consumers)
 
     @property
     def unheard(self) -> list[str]:
@@ -165,8 +226,13 @@ class Served:
         with self._lock:
             return self._positions.missing
 
-    def begin(self, first: int, hole: Iterable[Epoch] = ()) -> None:
-        """The empty log begins at `first`, with the epochs of a hole; followers are answered."""
+    def begin(self, first: int, hole: Iterable[Epoch] = (), *, shown_from: int = 0) -> None:
+        """The empty log begins at `first`, with the epochs of a hole; followers are answered.
+
+        What lies before `shown_from` is there for fragments that nobody could repair without it:
+        some clients have it, so that no other one may be told that it is lost.
+        """
+        self._shown_from = shown_from
         self.log.start_at(first)
         for epoch in hole:
             self.log.append(epoch)
@@ -246,6 +312,7 @@ class StreamDoor:
         self.streams: dict[str, Served] = {}
         door.on_act("extent", self._extent)
         door.on_act("headers", self._headers)
+        door.on_act("header", self._header)
         door.on_get("epoch", self._epoch)
         door.on_act("expect", self._expect)
         door.on_act("release", self._release)
@@ -267,11 +334,19 @@ class StreamDoor:
         start = log.first if command["from"] is None else int(command["from"])
         if command["from"] is not None:
             name = command.get("consumer") or UNNAMED
-            served.asked(name and checked_consumer(name), int(command.get("next", start)))
-        log.wait(start, POLL_S)
+            served.asked(
+                name and checked_consumer(name), int(command.get("next", start)),
+                term=int(command.get("term", 0)),
+            )  # fmt: skip
+        # While it is not known where the stream begins, who asks may have more to say soon.
+        log.wait(start, HEARING_S if served.begins_later else POLL_S)
         if served.begins_later:
             return []
         return [header.to_json() for header in log.headers(start)]
+
+    def _header(self, command: Command) -> str | None:
+        header = self[command["stream"]].log.remembered(int(command["number"]))
+        return None if header is None else header.to_json()
 
     def _epoch(self, command: Command) -> pa.Table:
         return self[command["stream"]].log.read(int(command["number"])).stamped()

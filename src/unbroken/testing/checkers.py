@@ -31,10 +31,12 @@ from unbroken.errors import EpochGone, UnbrokenError
 from unbroken.node.staged import STAGED
 from unbroken.policies.past import Marks
 from unbroken.streams.merge import Merge
+from unbroken.testing.behind import Behind
 from unbroken.testing.checkpoints import newest
 from unbroken.testing.disk import Path
 from unbroken.testing.epochs import Epoch, digest_of
 from unbroken.testing.operators import Batch, observe, step
+from unbroken.testing.pasts import Past
 from unbroken.testing.world import Process
 
 OUT = "~out"
@@ -78,23 +80,25 @@ class Checkers:
         self._lives: dict[tuple[str, str, str], int] = {}
         self._read: dict[int, int] = {}
         self._placement: dict[str, dict[str, Standing]] = {}
+        self._overtaken: set[tuple[str, str]] = set()
         self._version = -1
         #: Fragments that nobody can save any more, and since when.
         self.beyond: dict[str, str] = {}
         self.refusals = 0
         self._cut_off = False
         #: Streams whose epochs may be given up while no sink has them.
-        self._gaps = {piece.name for piece in sim.life.pieces if piece.protection == "gap"}
+        self.gaps = {piece.name for piece in sim.life.pieces if piece.protection == "gap"}
         #: What each epoch of such a graph was made of, by stream, number and digest.
         self._made_of: dict[tuple[str, int, str], list[Any]] = {}
-        self._sealing: list[Any] | None = None
+        #: Streams that are not given up themselves, but made of such.
+        self._behind = Behind(sim, self)
         #: The numbers that a sink has: these cannot be given up any more.
-        self._shown: dict[str, set[int]] = {name: set() for name in self._gaps}
+        self._shown: dict[str, set[int]] = {name: set() for name in self.gaps}
         #: Upstream fragments that died together with the only producer of an input: what that one
         #: kept for them may be gone (docs/upstream.md).
         self._with_producer: set[str] = set()
         #: Gaps whose lost rows can be counted.
-        self._countable: dict[str, set[int]] = {name: set() for name in self._gaps}
+        self.countable: dict[str, set[int]] = {name: set() for name in self.gaps}
 
     def break_(self, number: int, what: str) -> None:
         """An invariant does not hold: the simulation ends."""
@@ -122,20 +126,37 @@ class Checkers:
         stream = epoch.header.stream
         if stream.endswith(STAGED) or folder.name == "out":
             return
-        if self._sealing is not None:
-            self._made_of[stream, epoch.number, epoch.digest] = self._sealing
-            self._sealing = None
+        if stream in self.gaps and not self._goes_on(folder.disk.name, stream):
+            return  # It has not heard that it was replaced; nobody may read it (see `took`).
+        if stream in self._behind.streams:
+            self._behind.appended(folder, epoch)
+            return
         made = self.contents.setdefault(stream, {})
         known = made.setdefault(epoch.number, epoch)
-        if stream in self._gaps and epoch.number not in self._shown[stream]:
+        if stream in self.gaps and epoch.number not in self._shown[stream]:
             made[epoch.number] = known = epoch  # What no sink has may be given up.
-        if epoch.kind == GAP and self._all_there(stream, epoch.number):
-            self._countable[stream].add(epoch.number)
+        if epoch.kind == GAP:
+            self._behind.gap(epoch)
+            if self._all_there(stream, epoch.number):
+                self.countable[stream].add(epoch.number)
+        if stream in self.gaps and epoch.kind == GAP and self._is_read(stream):
+            return  # For a fragment that is behind all sinks: they must not take it (`wrote`).
         if known is not epoch and known.header.digest != epoch.header.digest:
             self.break_(
-                1, f"epoch {epoch.number} of {stream} is {_text(epoch)} in {folder}, and was "
-                f"{_text(known)}",
+                1, f"epoch {epoch.number} of {stream} is {text_of(epoch)} in {folder}, and was "
+                f"{text_of(known)}",
             )  # fmt: skip
+
+    def _is_read(self, stream: str) -> bool:
+        """Whether a fragment reads a stream."""
+        return any(stream in piece.inputs for piece in self._sim.life.pieces)
+
+    def _goes_on(self, node: str, fragment: str) -> bool:
+        """Whether the line of a gap fragment goes on there, by the records."""
+        standing = self.placement.get(fragment, {}).get(node, Standing.LEAVING)
+        if standing is Standing.COMING:
+            return True
+        return standing is not Standing.LEAVING and (fragment, node) not in self._overtaken
 
     def _all_there(self, stream: str, number: int) -> bool:
         """Whether everybody who serves the inputs of an epoch has it: its rows can be counted."""
@@ -143,6 +164,9 @@ class Checkers:
         return all(self._served(name, number) for name in piece.inputs)
 
     def _served(self, stream: str, number: int) -> bool:
+        keeper = self._sim.world.processes["keeper"]
+        if stream in self._sim.life.sources and keeper.alive and keeper.life == 1:
+            return number in self.contents[stream]  # It remembers what it has trimmed.
         ends = (f"/fragments/{stream}/output", f"/sources/{stream}")
         logs = [
             log for name, disk in self._sim.disks.items() if self._sim.world.processes[name].alive
@@ -183,6 +207,7 @@ class Checkers:
                 name: {each.node: each.standing for each in placed}
                 for name, placed in records.placement().items()
             }
+            self._overtaken = records.overtaken()
         return self._placement
 
     def _holds(self, node: str, fragment: str) -> int | None:
@@ -226,31 +251,40 @@ class Checkers:
         for epoch in inputs:
             self._same(epoch, f"{run._plan.name} on {run._process.name} is given")
 
-    def seals(self, run: Any, inputs: Sequence[Epoch]) -> None:
-        """An engine is about to show what it made of `inputs`.
+    def seals(self, run: Any, past: Past, digest: str) -> None:
+        """An engine is about to show what it made of its past.
 
-        Those who read a gap fragment are gap fragments themselves, and begin anew after a
-        failure: what only they had may be given up with them.
+        A gap fragment begins anew after a failure: what only it had may be given up with it.
         """
-        if self._gaps:
-            made_of = [tuple(epoch.table) for epoch in inputs]
-            self._sealing = made_of
+        stream = run._plan.name
+        if stream in self.gaps:
+            made_of = [tuple(epoch.table) for epoch in past.inputs]
+            self._made_of[stream, past.number, digest] = made_of
+        elif stream in self._behind.streams:
+            self._behind.made(stream, past, digest)
 
     def wrote(self, sink: Any, epoch: Epoch) -> None:
         """Invariants 1 and 2: what a sink has; its log refuses holes by itself."""
         stream = epoch.header.stream
-        if stream in self._gaps and epoch.number not in self._shown[stream]:
+        if stream in self.gaps and epoch.number not in self._shown[stream]:
             self._shown[stream].add(epoch.number)
             self.contents[stream][epoch.number] = epoch
         self._same(epoch, f"{sink.name} has")
 
     def _same(self, epoch: Epoch, who: str) -> None:
         stream = epoch.header.stream
-        if stream in self._gaps and epoch.number not in self._shown[stream]:
+        if stream in self.gaps and epoch.number not in self._shown[stream]:
             return  # No sink has it.
-        known = self.contents[epoch.header.stream].get(epoch.number)
+        if stream in self.gaps and epoch.kind == GAP and not who.startswith("sink-"):
+            return  # No copy of this fragment has it.
+        if stream in self._behind.streams:
+            known = self._behind.known(epoch)
+        else:
+            known = self.contents[epoch.header.stream].get(epoch.number)
         if known is None or known.header.digest != epoch.header.digest:
-            self.break_(1, f"{who} {_text(epoch)} as epoch {epoch.number} of {epoch.header.stream}")
+            self.break_(
+                1, f"{who} {text_of(epoch)} as epoch {epoch.number} of {epoch.header.stream}"
+            )
 
     # Promises.
 
@@ -325,7 +359,7 @@ class Checkers:
         (piece,) = (piece for piece in self._sim.life.pieces if piece.name == fragment)
         standing = self.placement.get(fragment, {}).get(node)
         expected = standing in (Standing.LIVE, Standing.COMING)
-        if expected and not self._gaps.intersection(piece.inputs) and not self._cut_off:
+        if expected and not self.gaps.intersection(piece.inputs) and not self._cut_off:
             self.break_(3, f"{consumer} is expected, and needs what is gone: {error.what}")
 
     def refused(self, there: Process, command: dict[str, Any], error: UnbrokenError) -> None:
@@ -383,7 +417,7 @@ class Checkers:
         hole; it says so.
         """
         piece = next((p for p in self._sim.life.pieces if p.name == stream), None)
-        if sink is not None and stream in self._gaps and isinstance(sink.error, EpochGone):
+        if sink is not None and stream in self.gaps and isinstance(sink.error, EpochGone):
             return True
         if piece is None:
             return False
@@ -397,9 +431,13 @@ class Checkers:
             self._output(piece)
         for sink in self._sim.sinks():
             self._holes(sink.stream)
+            if sink.stream in self._behind.streams:
+                self._behind.check(sink)
 
     def _output(self, piece: Any) -> None:
-        if piece.name in self._gaps and piece.name not in self._sim.life.sinks:
+        if piece.name in self._behind.streams:
+            return  # Looked at with its sinks: who has none has no line of its own.
+        if piece.name in self.gaps and piece.name not in self._sim.life.sinks:
             return  # Nobody has it but gap fragments, which may begin anew behind it.
         operator = self._sim.plans[piece.name].operator
         made = self.contents.get(piece.name, {})
@@ -418,12 +456,7 @@ class Checkers:
             if there is not None and there.kind == GAP:
                 if piece.protection != "gap":
                     self.break_(9, f"{piece.name} has a gap at {number}, it is {piece.protection}")
-                lost, known = sum(len(each) for each in rows), self._countable[piece.name]
-                if there.header.lost > lost or (number in known and there.header.lost != lost):
-                    self.break_(
-                        9, f"{piece.name}: the gap at {number} says {there.header.lost} rows are "
-                        f"lost, its inputs had {lost}",
-                    )  # fmt: skip
+                self._lost_with(piece, there, rows)
                 state, marks, late_ms = {}, Marks(0, (None,) * operator.watermarks), 0
                 continue
             if operator.name == "draw":
@@ -441,10 +474,21 @@ class Checkers:
             late_ms, marks = marks.current_ms, observe(marks, operator, rows)
             if there is not None and there.header.digest != digest_of(out):
                 self.break_(
-                    9, f"{piece.name}: epoch {number} is {_text(there)}, undisturbed it would be "
+                    9, f"{piece.name}: epoch {number} is {text_of(there)}, undisturbed it would be "
                     f"{out}",
                 )  # fmt: skip
                 return
+
+    def _lost_with(self, piece: Any, gap: Epoch, rows: Sequence[Any]) -> None:
+        """A gap says what it has cost."""
+        inputs = [self.contents.get(name, {}).get(gap.number) for name in piece.inputs]
+        before = sum(epoch.header.lost for epoch in inputs if epoch is not None)
+        cost, told = before + sum(len(each) for each in rows), gap.header.lost
+        if told > cost or (gap.number in self.countable[piece.name] and told != cost):
+            self.break_(
+                9, f"{piece.name}: the gap at {gap.number} says {told} rows are lost, its inputs "
+                f"had {cost}",
+            )  # fmt: skip
 
     def _holes(self, stream: str) -> None:
         """Gaps that were delivered are those on record."""
@@ -456,5 +500,6 @@ class Checkers:
             self.break_(9, f"{stream}: gaps {sorted(gaps - known)} are on no record")
 
 
-def _text(epoch: Epoch) -> str:
+def text_of(epoch: Epoch) -> str:
+    """Its content, for people."""
     return "a gap" if epoch.kind == GAP else f"{tuple(epoch.table)}"

@@ -48,6 +48,8 @@ class Commit(NamedTuple):
     state: dict[Any, Any]
     mark_ms: int
     late_ms: int
+    #: What it was made of, for the checkers.
+    past: Any = None
 
 
 @dataclass

@@ -29,6 +29,7 @@ from unbroken.policies.past import Marks
 from unbroken.testing.checkpoints import Checkpoint, Commit
 from unbroken.testing.epochs import digest_of
 from unbroken.testing.operators import Batch, Operator, observe, step
+from unbroken.testing.pasts import Past
 from unbroken.testing.world import World
 
 START_S = 0.1, 0.6
@@ -64,6 +65,8 @@ class Run:
         self._state: dict[Any, Any] = {}
         self._marks = Marks(0, (None,) * plan.operator.watermarks)
         self._late_ms = 0
+        #: All inputs that its state was made of (see `pasts`).
+        self._past: Past | None = None
         self._busy = self._stopped = False
         #: Whether its last question was answered with "not yet".
         self._asking = False
@@ -166,7 +169,7 @@ class Run:
             newest = commits[max(commits)]
             self._after, self._state = newest.epoch, newest.state
             self._marks = Marks(newest.mark_ms, (None,) * self._plan.operator.watermarks)
-            self._late_ms = newest.late_ms
+            self._late_ms, self._past = newest.late_ms, newest.past
         else:
             self._after = first - 1
         planned = self._checkpoint.planned
@@ -207,17 +210,19 @@ class Run:
         operator = self._plan.operator
         state, rows = step(operator, self._state, inputs, batch, self._draw)
         self._world.touch()
-        self._watch.seals(self, epochs)
-        self._seal(number, rows, digest_of(rows))
+        past, digest = Past(self._past, tuple(epochs)), digest_of(rows)
+        self._watch.seals(self, past, digest)
+        self._seal(number, rows, digest)
         marks = observe(self._marks, operator, inputs)
-        self._later(COMMIT_S, lambda: self._commit(number, state, marks))
+        self._later(COMMIT_S, lambda: self._commit(number, state, marks, past))
 
     def _draw(self) -> int:
         return self._world.random.randrange(1, 1 << 30)
 
-    def _commit(self, number: int, state: dict[Any, Any], marks: Marks) -> None:
+    def _commit(self, number: int, state: dict[Any, Any], marks: Marks, past: Past) -> None:
         late_ms = self._marks.current_ms
-        self._checkpoint.commit(Commit(number, state, marks.current_ms, late_ms))
+        self._checkpoint.commit(Commit(number, state, marks.current_ms, late_ms, past))
         self._after, self._state, self._marks, self._late_ms = number, state, marks, late_ms
+        self._past = past
         self._step = self._ask
         self._ask()

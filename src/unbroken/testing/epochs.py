@@ -151,6 +151,7 @@ class Log:
         self.bytes = sum(epoch.header.bytes for epoch in self._kept.values())
         #: Whoever waits for news; told once.
         self.waiting: list[Any] = []
+        self._trimmed: dict[int, real.Header] = {}
 
     @property
     def last_header(self) -> real.Header | None:
@@ -176,7 +177,7 @@ class Log:
         number = epoch.header.number
         if number < self.next:
             known = self._kept.get(number)
-            if known is not None and known.header.digest != epoch.header.digest:
+            if known is not None and real.contradict(known.header, epoch.header):
                 raise DivergenceError(
                     f"{self.stream}: epoch {number} was {known.digest}, and is {epoch.digest} now"
                 )
@@ -199,6 +200,11 @@ class Log:
         """The header of one epoch."""
         return self.read(number).header
 
+    def remembered(self, number: int) -> real.Header | None:
+        """The header of one epoch, also after it was trimmed in this life."""
+        kept = self._kept.get(number)
+        return kept.header if kept is not None else self._trimmed.get(number)
+
     def headers(self, start: int, *, most: int = 64) -> list[real.Header]:
         """Headers from `start` on, oldest first."""
         if start < self.first:
@@ -220,7 +226,9 @@ class Log:
         below = min(below, self.next - 1)
         gone = max(0, below - self.first)
         while self.first < below:
-            self.bytes -= self._kept.pop(self.first).header.bytes
+            header = self._kept.pop(self.first).header
+            self.bytes -= header.bytes
+            self._trimmed[self.first] = header
             self.first += 1
         if gone:
             self.folder.disk.watch.trimmed(self.folder, self.stream, self.first)

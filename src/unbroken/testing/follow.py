@@ -73,7 +73,12 @@ class Follower:
         """Reads the book, asks again what was not answered, and looks again later."""
         if self.closed:
             return
-        found = dict(self._find())
+        found = self._find()
+        if self.merge.only(*found.alone):
+            for replica in list(self._addresses):
+                self._lost(replica)
+                if not self.merge.allows(replica):
+                    del self._addresses[replica]
         for replica, address in found.items():
             if self._addresses.get(replica) != address:
                 self._lost(replica)
@@ -107,6 +112,7 @@ class Follower:
         command = {
             "do": "headers", "stream": self.stream, "from": start,
             "consumer": self._consumer, "next": max(self._has, self.merge.next),
+            "term": self.merge.alone[0],
         }  # fmt: skip
         address = self._addresses[replica]
         self._network.message(

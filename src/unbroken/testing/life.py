@@ -24,8 +24,6 @@ EPOCH_S = 0.1
 #: When faults begin: by then everything has been started.
 CALM_S = 2.5
 FAULTS = ("crash", "pause", "cut", "slow", "disk", "clock")
-#: What looks like a death and is none.
-_SILENT = ("pause", "cut", "cut one way", "isolate", "slow")
 POLICIES = ("active", "passive", "upstream", "gap", "restart")
 
 
@@ -158,14 +156,19 @@ def _piece(
             continue
         if operator.name == "draw" and protection == "gap":
             continue  # Nothing could be said about its content.
-        gaps = {p.name for p in before if p.protection == "gap"}
-        if gaps & inputs and protection != "gap":
-            # A consumer that loses its furthest copy together with a gap fragment would have to
-            # make again, of a gap, what was shown already.  Not solved yet: docs/simulator.md.
-            if policies == ["gap"] or len(policies) == 1:
-                return Piece(name, "map", (sources[0],), protection)
+        if protection == "upstream" and inputs & _behind_gaps(before):
+            # What it would need to be rebuilt is gone with the log of the gap fragment.
             continue
         return piece
+
+
+def _behind_gaps(pieces: list[Piece]) -> set[str]:
+    """Streams that are given up after a failure, or made of such."""
+    found: set[str] = set()
+    for piece in pieces:
+        if piece.protection == "gap" or found.intersection(piece.inputs):
+            found.add(piece.name)
+    return found
 
 
 def _faults(chance: Random, life: Life, kinds: Collection[str]) -> list[Fault]:
@@ -184,10 +187,6 @@ def _faults(chance: Random, life: Life, kinds: Collection[str]) -> list[Fault]:
             at_s = min(end_s - 1.0, at_s + chance.choice((0.0, 0.02, 0.3, 1.0, 4.0)))
         who = chance.choice(nodes) if chance.random() < 0.75 else chance.choice(others)
         fault = _fault(chance, chance.choice(sorted(kinds)), at_s, who, nodes)
-        if "gap" in {piece.protection for piece in life.pieces} and fault.what in _SILENT:
-            # A gap fragment that is only silent still serves, and its consumers may take from it
-            # what its successor calls lost.  Not solved yet: docs/simulator.md.
-            fault = replace(fault, for_s=min(fault.for_s, 3.0))
         made.append(fault)
     return sorted(made, key=lambda fault: (fault.at_s, fault.who))
 

@@ -20,12 +20,15 @@ from typing import Any
 from unbroken.control.intentions import Intention, Step
 from unbroken.control.store import Store
 from unbroken.node import (
+    alone,
     book,
     control,
     health,
     hosted,
     keeper,
+    life,
     loop,
+    lost,
     oldest,
     preparation,
     questions,
@@ -156,7 +159,8 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
             "EpochLog": epochs.Log, "Epoch": epochs.Epoch, "Header": epochs.Header, "valid": valid,
             "drop_torn_tail": epochs.drop_torn_tail,
         },
-        successor: {"time": time, "Epoch": epochs.Epoch, "Header": epochs.Header},
+        successor: {"time": time},
+        lost: {"time": time, "Epoch": epochs.Epoch, "Header": epochs.Header},
         book: {
             "threading": threading, "time": time, "Peer": peer,
             "Speaker": partial(follow.Speaker, world, network, sim.watch),
@@ -164,6 +168,8 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
         serve: {"threading": threading, "time": time, "disk": files},
         questions: {"Giver": checkpoints.Giver},
         loop: {"print": say},
+        life: {"disk": files},
+        alone: {"disk": files},
         setup: {"load": lambda folder: (sim.query, sim.setup)},
         control: {
             "threading": threading, "time": time, "print": say, "Peer": peer, "Door": door,

@@ -23,6 +23,7 @@ from unbroken.node.book import BookReader
 from unbroken.node.control import Control
 from unbroken.node.hosted import Hosted
 from unbroken.node.keeper import Keeper
+from unbroken.node.life import Life
 from unbroken.node.loop import Node
 from unbroken.node.questions import Questions
 from unbroken.testing.disk import Path
@@ -131,6 +132,7 @@ class NodeShell:
     def __init__(self, sim: Any, process: Process) -> None:
         self._sim, self._process, self.name = sim, process, process.name
         self._query = sim.query
+        self._life = Life(sim.folder(process))
         self._state = "starting Spark"
         self._entry = Peer(sim.network, sim.world, KEEPER)
         self._book = BookReader(self._entry)  # type: ignore[arg-type]
@@ -201,9 +203,9 @@ class NodeShell:
     def _beat(self) -> None:
         self._beat_s = self._sim.world.now_s
         who = {"node": self.name, "address": self.door.address, "state": self._state}
-        beat = {"do": "beat", **who, **self._hosted.beat()}
+        beat = {"do": "beat", **who, **self._life.next_beat(), **self._hosted.beat()}
         asked_s = self._process.monotonic_s()
-        self._sim.network.message(self._process, CONTROL, self._asked, asked_s, beat, once=True)
+        self._sim.network.message(self._process, CONTROL, self._asked, asked_s, beat)
 
     def _asked(self, asked_s: float, beat: dict[str, Any]) -> None:
         """At control."""
@@ -226,6 +228,8 @@ class NodeShell:
         return there or name in self._hosted.lost
 
     def _told(self, asked_s: float, wanted: dict[str, Any]) -> None:
+        if self._life.is_over(wanted):
+            return
         self._wanted = wanted
         # Removing what is not there would only cost time.
         wanted["forget"] = [name for name in wanted["forget"] if self._has(name)]

@@ -304,10 +304,7 @@ class Sim:
             # A replica that failed for good is started again by people; now and then everything is.
             shell = self.shells.get(process.name)
             if process.alive and isinstance(shell, NodeShell):
-                # One that could not be started because its disk was full is not tried again
-                # by its node, which should not be: docs/simulator.md.
                 failed = any(replica.failed for replica in shell.hosted.replicas.values())
-                failed = failed or bool(shell.hosted.lost)
                 if failed or everything:
                     self.kill(process.name)
             if not process.alive:

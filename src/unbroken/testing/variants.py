@@ -25,12 +25,15 @@ from unbroken.control.repair import Repairs
 from unbroken.control.replicas import Replicas
 from unbroken.errors import DefinitionError
 from unbroken.gate import Gate
+from unbroken.node.book import BookReader
+from unbroken.node.control import Control
+from unbroken.node.lost import Lost
 from unbroken.node.replica import Replica
 from unbroken.node.staged import Confirmed
 from unbroken.node.standby import Standby
 from unbroken.policies.past import Past, Seed
 from unbroken.streams.hole import Positions
-from unbroken.streams.merge import Fetch, Merge
+from unbroken.streams.merge import Fetch, Merge, Serving
 from unbroken.streams.needs import Needs
 from unbroken.streams.serve import Served
 from unbroken.testing import checkpoints, engine
@@ -243,8 +246,10 @@ def _acks_before_commit() -> list[Change]:
 
 
 def _lowest_consumer() -> list[Change]:
-    def first(self: Positions, *, at_most: int | None = None, besides: Any = ()) -> int | None:
-        if set(self.missing).difference(besides):
+    def first(
+        self: Positions, *, at_most: int | None = None, besides: Any = (), without: Any = ()
+    ) -> int | None:
+        if set(self.missing).difference(besides, without):
             return None
         lowest = min(self._next.values(), default=0)
         return lowest if at_most is None else min(lowest, at_most)
@@ -256,10 +261,57 @@ def _does_not_wait() -> list[Change]:
     def missing(self: Positions) -> list[str]:
         return []
 
-    def nobody(self: Positions, *, at_most: int | None = None, besides: Any = ()) -> int:
+    def nobody(self: Positions, **how: Any) -> int:
         return max(0, min(self._next.values(), default=0))
 
     return [(Positions, "missing", property(missing)), (Positions, "first", nobody)]
+
+
+def _listens_to_all() -> list[Change]:
+    def only(self: Merge, term: int, replica: str) -> bool:
+        news = term > self.alone[0]
+        self.alone = max(self.alone, (term, replica))
+        return news
+
+    return [(Merge, "only", only), (Merge, "allows", lambda self, replica: True),
+            *_names_all()]  # fmt: skip
+
+
+def _names_all() -> list[Change]:
+    replicas = BookReader.replicas
+
+    def everybody(self: BookReader, stream: str) -> Serving:
+        return Serving(self._page.get(stream, {}), alone=replicas(self, stream).alone)
+
+    return [(BookReader, "replicas", everybody)]
+
+
+def _does_not_promise() -> list[Change]:
+    stand_alone = Served.stand_alone
+
+    def at_once(self: Served, term: int) -> None:
+        stand_alone(self, 0)
+
+    def never(self: BookReader, stream: str, replica: str, term: int) -> None:
+        pass
+
+    return [(Served, "stand_alone", at_once), (BookReader, "stand_alone", never)]
+
+
+def _does_not_add_up() -> list[Change]:
+    epochs = Lost.epochs
+
+    def apart(self: Lost, *given: Any, **how: Any) -> Any:
+        return [
+            epoch.with_header(lost_total=0, lost_here=0) for epoch in epochs(self, *given, **how)
+        ]
+
+    return [(Lost, "epochs", apart)]
+
+
+def _not_overtaken() -> list[Change]:
+    return [(Control, "_still_replaced", lambda self, stream, replaced: []),
+            (Served, "turn_away", lambda self, consumers: None)]  # fmt: skip
 
 
 def _forgets_terms() -> list[Change]:
@@ -329,6 +381,16 @@ def _life(operator: str, protection: str, *faults: Fault) -> Life:
     return Life(4, nodes, ("s1",), (piece,), 240, faults, ("a",))
 
 
+def _behind(how: str) -> Life:
+    """A gap fragment is lost together with the copy of its consumer that is furthest."""
+    pieces = Piece("a", "map", ("s1",), "gap"), Piece("b", "count", ("a",), "active")
+    faults = (
+        Fault(4.0, "pause", "node-3", 1.5), Fault(5.0, "lose", "node-2", 20.0),
+        Fault(5.0, how, "node-1", 4.0),
+    )  # fmt: skip
+    return Life(7, 4 if how == "lose" else 3, ("s1",), pieces, 200, faults, ("b",))
+
+
 _ONE = ("passive", "active", "restart")
 VARIANTS: dict[str, Variant] = {
     each.what: each
@@ -355,6 +417,12 @@ VARIANTS: dict[str, Variant] = {
                 ("crash", "pause"), ("gap",), seeds=10, first=30),
         Variant("a hole that waits for nobody", _does_not_wait,
                 ("crash", "pause"), ("gap",), seeds=10, first=30),
+        Variant("one that was replaced is listened to", _listens_to_all, life=_life(
+            "count", "gap", Fault(5.0, "cut one way", "node-1", 14.0, "control"))),
+        Variant("a hole before anybody has promised", _does_not_promise, life=_life(
+            "count", "gap", Fault(5.0, "cut one way", "node-1", 14.0, "control"))),
+        Variant("losses are not added up", _does_not_add_up, life=_behind("lose")),
+        Variant("a copy that was overtaken goes on", _not_overtaken, life=_behind("crash")),
         Variant("a producer that forgets terms", _forgets_terms, life=_life(
             "count", "active", Fault(4.0, "cut one way", "node-1", 25.0, "control"),
             Fault(15.0, "crash", "keeper", 0.5))),
