@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from unbroken.epochs import Epoch
+from unbroken.epochs import HEADER_KEY, Epoch
 from unbroken.errors import DiskError, DivergenceError, EpochGone, UnbrokenError, Unreachable
 from unbroken.streams import follow, serve
 from unbroken.streams.flight import Door
@@ -126,20 +126,62 @@ def test_what_one_replica_cannot_give_another_one_does(replica: Make, trouble: s
         follower.close()
 
 
+@pytest.mark.parametrize("listed", [1, 2])
 @pytest.mark.parametrize(("trouble", "kind"), [("damaged", DiskError), ("trimmed", EpochGone)])
-def test_what_nobody_can_give_is_an_error(replica: Make, trouble: str, kind: type[UnbrokenError]):
-    """Invariant 2: never skipped, never waited for in silence."""
-    one = replica()
+def test_what_nobody_can_give_is_an_error(
+    replica: Make, trouble: str, kind: type[UnbrokenError], listed: int
+):
+    """Told to whoever takes, after all that could be given."""
+    one, other = replica(), replica()
     one.append(0, 5)
-    follower = Follower("s", 0, lambda: {"r1": one.door.address})
+    if listed == 2:
+        other.log.start_at(6)  # It was repaired, and is of no help.
+    if trouble == "damaged":
+        one.log._recent.clear()
+        one.log.path(0).write_bytes(b"")
+    else:
+        one.log.trim(3)
+    book = {"r1": one.door.address, "r2": other.door.address}
+    follower = Follower("s", 0, lambda: {name: book[name] for name in list(book)[:listed]})
     try:
-        until(lambda: follower._merge.wanted())
-        if trouble == "damaged":
-            one.log.path(0).write_bytes(b"")
-        else:
-            one.log.trim(3)
         with pytest.raises(kind):
             take(follower, 1)
+    finally:
+        follower.close()
+
+
+def test_the_only_replica_is_followed_by_bodies_and_only_a_few_ahead(replica: Make):
+    """Header and rows in one answer; invariant 7: what waits here is bounded."""
+    one = replica()
+    one.append(0, 19)
+    follower = Follower("s", 0, lambda: {"r1": one.door.address})
+    try:
+        until(lambda: len(follower._at_hand) == follow.BODIES_AHEAD_MAX)
+        assert one.bodies_asked == follow.BODIES_AHEAD_MAX
+        assert take(follower, 20) == list(range(20))
+        assert one.headers_asked == 0
+        one.append(20, 20)
+        assert take(follower, 1) == [20]
+        assert not follower._at_hand
+    finally:
+        follower.close()
+
+
+def test_bodies_at_hand_are_dropped_when_another_replica_was_faster(replica: Make):
+    """From one replica to two and back: each epoch comes once, and nothing stays behind."""
+    one, two = replica(), replica()
+    one.append(0, 3)
+    book = {"r1": one.door.address}
+    follower = Follower("s", 0, lambda: book)
+    try:
+        until(lambda: follower._at_hand)
+        book["r2"] = two.door.address
+        follower._watch()
+        two.append(0, 9)
+        assert take(follower, 10) == list(range(10))
+        one.append(4, 10)
+        assert take(follower, 1) == [10]
+        until(lambda: not follower._at_hand)
     finally:
         follower.close()
 
@@ -192,9 +234,9 @@ def test_a_replica_that_comes_back_elsewhere_is_found_in_the_book(replica: Make,
 def test_headers_are_read_only_so_far_ahead_of_a_slow_consumer(replica: Make, monkeypatch):
     """Invariant 7: a consumer that is stuck for a day does not collect a day of headers."""
     monkeypatch.setattr(follow, "AHEAD_EPOCHS_MAX", 10)
-    one = replica()
+    one, quiet = replica(), replica()
     one.append(0, 199)
-    follower = Follower("s", 0, lambda: {"r1": one.door.address})
+    follower = Follower("s", 0, lambda: {"r1": one.door.address, "r2": quiet.door.address})
     try:
         until(lambda: len(follower._merge._copies) == 64)  # One page may go beyond the limit.
         asked = one.headers_asked
@@ -221,11 +263,17 @@ def test_replicas_that_disagree_stop_the_consumer_with_a_reason(replica: Make):
         follower.close()
 
 
-def test_headers_of_another_version_are_told(replica: Make):
+@pytest.mark.parametrize("listed", [1, 2])
+def test_headers_of_another_version_are_told(replica: Make, listed: int):
     """Half of a cluster was upgraded: an error that says so, not a thread that died."""
-    one = replica()
-    one.door._act["headers"] = lambda command: ['{"stream": "s", "number": 0, "new": 1}']
-    follower = Follower("s", 0, lambda: {"r1": one.door.address})
+    one, quiet = replica(), replica()
+    text = '{"stream": "s", "number": 0, "new": 1}'
+    one.door._act["headers"] = lambda command: [text]
+    one.door._get["epoch"] = lambda command: pa.table({"n": [0]}).replace_schema_metadata(
+        {HEADER_KEY: text.encode()}
+    )
+    book = {"r1": one.door.address, "r2": quiet.door.address}
+    follower = Follower("s", 0, lambda: {name: book[name] for name in list(book)[:listed]})
     try:
         with pytest.raises(UnbrokenError, match="what r1 says of 's' cannot be read") as caught:
             take(follower, 1)
@@ -247,7 +295,7 @@ def test_a_replica_that_froze_after_its_header_is_not_waited_for(replica: Make):
 
     frozen.door._get["epoch"] = freeze
     frozen.append(0, 5)
-    book = {"r1": frozen.door.address}
+    book = {"r1": frozen.door.address, "r2": lively.door.address}
     follower = Follower("s", 0, lambda: book)
     try:
         until(lambda: follower._merge.wanted())
@@ -256,7 +304,6 @@ def test_a_replica_that_froze_after_its_header_is_not_waited_for(replica: Make):
         taking.start()
         assert asked.wait(30)
         lively.append(0, 5)
-        book["r2"] = lively.door.address
         taking.join(20)
         assert taken == [0, 1, 2, 3, 4, 5]
         assert not thaw.is_set()
@@ -295,12 +342,13 @@ def test_a_replica_that_comes_later_is_heard_without_a_pause_in_the_stream(repli
 
 def test_a_follower_says_who_it_is_and_what_it_has_taken(replica: Make):
     """Scenario 13: headers that it heard do not count, bodies that came do."""
-    one = replica()
+    one, quiet = replica(), replica()
     one.append(0, 9)
     asked: list[dict[str, object]] = []
     handler = one.door._act["headers"]
     one.door._act["headers"] = lambda command: (asked.append(command), handler(command))[1]
-    follower = Follower("s", 0, lambda: {"r1": one.door.address}, consumer="c@node-1")
+    book = {"r1": one.door.address, "r2": quiet.door.address}
+    follower = Follower("s", 0, lambda: book, consumer="c@node-1")
     assert take(follower, 2) == [0, 1]
     until(lambda: asked[-1]["next"] == 2)
     assert {command["consumer"] for command in asked} == {"c@node-1"}

@@ -9,6 +9,8 @@
   longer than `STALL_S` is asked for at the next replica too, and the first one to come is taken: a
   replica that froze between header and body costs that much and no more.
 * A replica whose body did not come is asked to announce again.
+* A stream with one replica is followed by its bodies, header and rows in one answer: there is no
+  choice to be made between the two.
 * Headers are read at most `AHEAD_EPOCHS_MAX` ahead of the consumer.
 * Every question says who asks and what it has taken: should the stream have a hole, it begins after
   that (`hole.py`).  Headers that were heard do not count, for their bodies may never come.
@@ -21,8 +23,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import Any
 
 from unbroken.epochs import Epoch, Header
 from unbroken.errors import DiskError, DivergenceError, EpochGone, UnbrokenError, Unreachable
@@ -38,6 +41,8 @@ WATCH_S = 0.5
 STALL_S = 0.1
 BODY_S_MAX = 30.0
 AHEAD_EPOCHS_MAX = 256
+#: Bodies that may wait here.
+BODIES_AHEAD_MAX = 2
 
 
 class Follower:
@@ -65,6 +70,10 @@ class Follower:
         self._peers: dict[str, Peer] = {}
         #: Replicas that no longer have what we need.
         self._gone: set[str] = set()
+        #: Whether the book names one replica: nobody else could announce an epoch.
+        self._alone = False
+        #: Bodies that came with their announcement, by replica and number.
+        self._at_hand: dict[tuple[str, int], Epoch] = {}
         #: The next header to ask each replica for.
         self._ask_from: dict[str, int] = {}
         self._watch()
@@ -94,9 +103,18 @@ class Follower:
                 fetch = self._merge.wanted()
             if fetch is None:
                 return None
-            epoch = self._fetch_first(fetch)
+            epoch = self._take_at_hand(fetch) or self._fetch_first(fetch)
             if epoch is not None:
                 return epoch
+
+    def _take_at_hand(self, fetch: Fetch) -> Epoch | None:
+        """A body that came with its announcement."""
+        with self._changed:
+            epoch = self._at_hand.pop((fetch.replica, fetch.number), None)
+            if epoch is not None:
+                self._merge.taken(fetch.number)
+                self._changed.notify_all()
+        return epoch
 
     def _fetch_first(self, fetch: Fetch) -> Epoch | None:
         """The body from `fetch.replica`, or from another that announced it if that one stalls."""
@@ -164,6 +182,7 @@ class Follower:
     def _watch(self) -> None:
         """Listens to every replica that the book names."""
         found = self._find()
+        self._alone = len(found) == 1
         if isinstance(found, Serving):
             with self._changed:
                 if self._merge.only(*found.alone):
@@ -236,33 +255,28 @@ class Follower:
     def _hear(self, replica: str, peer: Peer) -> None:
         """Asks for news once, and tells the merge."""
         with self._changed:
+            # Where nobody else could be asked for a body, it comes with its announcement.
+            alone = self._alone
+            ahead = BODIES_AHEAD_MAX if alone else AHEAD_EPOCHS_MAX
             self._changed.wait_for(
-                lambda: (
-                    self._closed.is_set()
-                    or self._ask_from[replica] < self._merge.next + AHEAD_EPOCHS_MAX
-                )
+                lambda: self._closed.is_set() or self._ask_from[replica] < self._merge.next + ahead
             )
             start = self._ask_from[replica]
-            command = {
-                "do": "headers", "stream": self.stream, "from": start,
-                "consumer": self._consumer, "next": max(self._has, self._merge.next),
-                "term": self._merge.alone[0],
+            asks = {
+                "stream": self.stream, "consumer": self._consumer,
+                "next": max(self._has, self._merge.next), "term": self._merge.alone[0],
             }  # fmt: skip
         try:
-            answer = peer.act(command)
+            epochs = self._next_epoch(replica, peer, start, asks) if alone else []
+            headers = [epoch.header for epoch in epochs]
+            if not alone:
+                headers = self._headers(replica, peer, {"do": "headers", "from": start, **asks})
         except EpochGone:
             with self._changed:
                 if start < self._merge.next:  # Others were faster: nobody needs it any more.
                     self._ask_from[replica] = self._merge.next
                     return
             raise
-        try:
-            headers = [Header.from_json(text) for text in answer]
-        except (TypeError, ValueError) as error:
-            raise UnbrokenError(
-                f"what {replica} says of {self.stream!r} cannot be read: {error}",
-                hint="all processes of a cluster must run one version of Unbroken",
-            ) from error
         with self._changed:
             self._gone.discard(replica)
             self._merge.announced(replica, headers)
@@ -271,10 +285,35 @@ class Follower:
                     "; ".join(self._merge.refused.values()),
                     hint="all replicas must run one version of the query, with equal settings",
                 )
+            # What others brought meanwhile is not needed any more.
+            kept = {key: e for key, e in self._at_hand.items() if key[1] >= self._merge.next}
+            self._at_hand = kept | {(replica, epoch.number): epoch for epoch in epochs}
             # Unless a body did not come meanwhile: then it is asked for again from there.
             if headers and self._ask_from[replica] == start:
                 self._ask_from[replica] = headers[-1].number + 1
             self._changed.notify_all()
+
+    def _next_epoch(
+        self, replica: str, peer: Peer, number: int, asks: Mapping[str, Any]
+    ) -> list[Epoch]:
+        table = peer.get({"do": "epoch", "number": number, **asks}, timeout_s=BODY_S_MAX)
+        with self._reading(replica):
+            return [] if table is None else [Epoch.from_stamped(table)]
+
+    def _headers(self, replica: str, peer: Peer, command: dict[str, Any]) -> list[Header]:
+        answer = peer.act(command)
+        with self._reading(replica):
+            return [Header.from_json(text) for text in answer]
+
+    @contextlib.contextmanager
+    def _reading(self, replica: str) -> Iterator[None]:
+        try:
+            yield
+        except (KeyError, TypeError, ValueError) as error:
+            raise UnbrokenError(
+                f"what {replica} says of {self.stream!r} cannot be read: {error}",
+                hint="all processes of a cluster must run one version of Unbroken",
+            ) from error
 
     def _moved(self, replica: str, address: str) -> bool:
         """Whether the book has another address now, or none; a new listener takes over then."""

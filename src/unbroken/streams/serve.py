@@ -7,6 +7,9 @@
                                            and takes from nobody of an older term
     epoch   {stream, number}               header and rows
     header  {stream, number}               header alone, also of what was trimmed not long ago
+    epoch   {stream, number, consumer, next, term}
+                                           the same, and waits a while for it: headers and body in
+                                           one answer, for a stream that has one replica
     expect  {stream, consumer, term, like} this consumer holds back trimming from now on
     ack     {stream, consumer, term, processed, need, seed}
     seed    {stream, consumer}             its need, and the seed that its acks carried, if any
@@ -333,13 +336,8 @@ class StreamDoor:
         log = served.log
         start = log.first if command["from"] is None else int(command["from"])
         if command["from"] is not None:
-            name = command.get("consumer") or UNNAMED
-            served.asked(
-                name and checked_consumer(name), int(command.get("next", start)),
-                term=int(command.get("term", 0)),
-            )  # fmt: skip
-        # While it is not known where the stream begins, who asks may have more to say soon.
-        log.wait(start, HEARING_S if served.begins_later else POLL_S)
+            self._asked(served, command, start)
+        self._wait(served, start)
         if served.begins_later:
             return []
         return [header.to_json() for header in log.headers(start)]
@@ -348,8 +346,27 @@ class StreamDoor:
         header = self[command["stream"]].log.remembered(int(command["number"]))
         return None if header is None else header.to_json()
 
-    def _epoch(self, command: Command) -> pa.Table:
-        return self[command["stream"]].log.read(int(command["number"])).stamped()
+    def _epoch(self, command: Command) -> pa.Table | None:
+        served, number = self[command["stream"]], int(command["number"])
+        if "consumer" in command:  # It may not be there yet.
+            self._asked(served, command, number)
+            self._wait(served, number)
+            if served.begins_later or served.log.next <= number:
+                return None
+        return served.log.read(number).stamped()
+
+    @staticmethod
+    def _asked(served: Served, command: Command, start: int) -> None:
+        name = command.get("consumer") or UNNAMED
+        served.asked(
+            name and checked_consumer(name), int(command.get("next", start)),
+            term=int(command.get("term", 0)),
+        )  # fmt: skip
+
+    @staticmethod
+    def _wait(served: Served, number: int) -> None:
+        # While it is not known where the stream begins, who asks may have more to say soon.
+        served.log.wait(number, HEARING_S if served.begins_later else POLL_S)
 
     def _extent(self, command: Command) -> dict[str, int]:
         served = self[command["stream"]]
