@@ -7,6 +7,7 @@ from repair_hand import CLICKS, Hand
 
 from unbroken.control.attempts import RETRY_S_MAX
 from unbroken.control.intentions import Producer, Step
+from unbroken.control.plans import SETTLE_S
 from unbroken.control.repair import (
     LAG_EPOCHS_MAX,
     MADE_EPOCHS_MIN,
@@ -347,3 +348,19 @@ def test_what_is_said_about_strangers_changes_nothing():
     hand.repairs.shipped("a", 3)
     assert hand.standing() == {"1": "live", "2": "live"}
     assert hand.decide() == []
+
+
+def test_whoever_has_just_taken_over_is_left_alone_for_a_moment():
+    """It repeats what its consumers wait for; a new backup can wait a little."""
+    hand = Hand({"a": "12"}, "123", passive="a")
+    hand.decide()
+    hand.repairs.dead("1")
+    [takeover] = hand.writers.decide({("a", "2"): 7})
+    hand.writers.recorded(takeover.under(20))
+    hand.repairs.took_over("a")
+    assert hand.decide() == []
+    assert hand.repairs.waiting["a"].endswith(
+        "2 has just taken over, and makes up for the pause first"
+    )
+    hand.now_s += SETTLE_S
+    assert hand.step().step is Step.EXPECT

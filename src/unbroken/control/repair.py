@@ -53,7 +53,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from unbroken.control.intentions import Action, Intention, Producer, Standing, Step
-from unbroken.control.plans import Plans
+from unbroken.control.plans import SETTLE_S, Plans
 from unbroken.control.releases import Releases
 from unbroken.control.replicas import Replicas
 from unbroken.control.work import STALL_S_MAX, Work
@@ -157,6 +157,10 @@ class Repairs:
         self._plans.lost.discard((fragment, node))
         self._plans.epochs[fragment, node] = epoch
         return True
+
+    def took_over(self, fragment: str) -> None:
+        """Another node writes `fragment` from now on; it is left alone for a moment."""
+        self._plans.settles_s[fragment] = self._now_s + SETTLE_S
 
     def lost(self, fragment: str, node: str) -> None:
         """`node` is up but cannot go on from its checkpoint: it may be replaced by itself."""

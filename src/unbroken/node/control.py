@@ -334,6 +334,7 @@ class Control:
         for takeover in self._writers.decide(epochs):
             term = self._store.record_writer(takeover.fragment, takeover.node)
             self._writers.recorded(takeover.under(term))
+            self._repairs.took_over(takeover.fragment)
             print(takeover.under(term).sentence, flush=True)
             urgent.add(takeover.node)
         return urgent
