@@ -129,6 +129,16 @@ class Clustered:
         return all(self._whole(status, name) for name in self._query.fragments)
 
     def _whole(self, status: Mapping[str, Any], fragment: str) -> bool:
+        """Also as fast as it will be: a kill that comes earlier would measure the start."""
+        if not self._protected(status, fragment):
+            return False
+        policy = self._query.fragments[fragment].policy
+        if isinstance(policy, Active):
+            return behind(status, fragment) <= BEHIND_EPOCHS_MAX
+        return not isinstance(policy, Passive) or warm(status, fragment)
+
+    def _protected(self, status: Mapping[str, Any], fragment: str) -> bool:
+        """Whether it is served, and survives what its policy promises."""
         policy = self._query.fragments[fragment].policy
         if isinstance(policy, Restart):
             # Reports of a process that is dead may still be there: those of its successor count.
@@ -139,10 +149,8 @@ class Clustered:
                 if n in running(status, fragment)
             )
         told = status["fragments"].get(fragment)
-        served = bool(told and told["nodes"] and told["survives"] == policy.survives(policy.copies))
-        if isinstance(policy, Active):
-            return served and behind(status, fragment) <= BEHIND_EPOCHS_MAX
-        return served and (not isinstance(policy, Passive) or warm(status, fragment))
+        wanted = policy.survives(policy.copies)
+        return bool(told and told["nodes"] and told["survives"] == wanted)
 
     def mend(self) -> None:
         """The killed node comes back: as a spare, or to go on with what it held."""
