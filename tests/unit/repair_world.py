@@ -262,7 +262,7 @@ class World(Data):
         if gone is None:  # Control has died and begun again.
             return False
         self.holes += 1
-        self.store.record_hole(Hole("w", self.holes, self.holes), overtakes=gone)
+        self.store.record_hole(Hole("w", self.holes, self.holes), overtakes=[("w", gone)])
         if self.chance.random() < 0.1:
             self.restart()
             return False
