@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from unbroken.control.intentions import KEEPER, Producer, Step
-from unbroken.errors import UnbrokenError
+from unbroken.control.intentions import KEEPER, Producer, Standing, Step
+from unbroken.errors import DiskError, UnbrokenError
 from unbroken.node import setup
 from unbroken.node.control import Control
 from unbroken.node.life import Life
@@ -223,3 +223,20 @@ def test_s13_the_last_copy_is_waited_for(behind: Held):
     behind.beat("node-4")
     behind.to(Step.SHIP)
     assert behind._not_asking({"stream": "totals"}) == {"waiting": [], "replaced": []}
+
+
+def test_s29_one_that_is_back_while_the_disk_is_full_is_recorded_when_there_is_room(
+    control: Held, monkeypatch: pytest.MonkeyPatch
+):
+    """Found: it was live, and on record as gone for ever: a restart would have replaced it."""
+
+    def full(*given: object) -> None:
+        raise DiskError("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(control._store, "stand", full)
+        with pytest.raises(DiskError):
+            control.beat("node-1", totals=50)
+    assert control._store.placement()["totals"][0].standing is Standing.STARTING
+    control.beat("node-1", totals=51)
+    assert control._store.placement()["totals"][0].standing is Standing.LIVE

@@ -103,6 +103,8 @@ class Control:
         self._detector = Detector(self._timing, now_s=time.monotonic())
         self._members: dict[str, Member] = {}
         self._lives = Lives()
+        #: Replicas that are live and not yet on record as such, because the disk was full.
+        self._unrecorded: set[tuple[str, str]] = set()
         self._began_s = time.monotonic()
         #: Nodes whose Spark is up, spares included: they may be given replicas.
         self._running: set[str] = set()
@@ -164,8 +166,11 @@ class Control:
         before = self._replicas.of(fragment).get(node)
         # One that is back is recorded too: a restart would take it for gone.
         waited_for = before in (Standing.STARTING, Standing.GONE)
-        if self._repairs.live(fragment, node, epoch) and waited_for:
-            self._store.stand(fragment, node, Standing.LIVE)
+        if self._repairs.live(fragment, node, epoch):
+            self._unrecorded |= {(fragment, node)} if waited_for else set()
+            if (fragment, node) in self._unrecorded:
+                self._store.stand(fragment, node, Standing.LIVE)
+                self._unrecorded.discard((fragment, node))
         repair = self._repairs.under_way.get(fragment)
         if repair is None or repair.node != node:
             return
