@@ -270,17 +270,17 @@ def test_a_reading_has_the_documented_keys():
 
 
 def test_lost_epochs_are_seen_at_their_sink():
-    sink = SimpleNamespace(stream="pages", rows=4, lost=7, folder="out")
+    sink = SimpleNamespace(stream="pages", rows=4, lost=7, lost_rows=30, folder="out")
     meter = Meter("shop")
     meter.sinks = [SimpleNamespace(sink=sink, next=9, delay_s=None)]  # type: ignore[list-item]
     reading = meter.read(STATUS, "running", 1.0)
     assert set(reading["sinks"]["pages"]) == {
         "epoch", "rows", "lost", "lost_rows", "delay_s", "folder"
     }  # fmt: skip
-    assert "sink pages 8, 7 epochs lost" in line(reading)
+    assert "sink pages 8, 7 epochs lost, 30 rows in" in line(reading)
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(render(reading))
-    assert "out, 7 epochs lost" in console.export_text()
+    assert "out, 7 epochs lost, 30 rows in" in console.export_text()
 
 
 def test_a_node_that_starts_spark_is_not_called_silent():

@@ -43,6 +43,8 @@ class Follower:
         process = world.current
         assert process is not None
         self._world, self._network, self._process = world, network, process
+        #: Of this life: what comes after it is over must not reach the next one.
+        self._home = f"grpc://{process.name}:{process.life}"
         self._watch, self.stream, self._find = watch, stream, find
         self._consumer, self._has = consumer, has
         self._taken, self._failed, self._room = taken, failed, room
@@ -155,10 +157,6 @@ class Follower:
             served = handler.__self__[self.stream]
             return [] if served.begins_later else served.log.headers(command["from"])
         return handler(command)
-
-    @property
-    def _home(self) -> str:
-        return f"grpc://{self._process.name}:{self._process.life}"
 
     def _told(self, replica: str, question: int, answer: Any) -> None:
         if self.closed or self._asked.get(replica, (0, 0.0))[0] != question:
