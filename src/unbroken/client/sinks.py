@@ -256,7 +256,9 @@ class SinkThread(threading.Thread):
         stream = self.sink.stream
         while True:
             try:
-                return self._cluster.follow(stream, number, consumer=f"sink_{stream}", has=has)
+                return self._cluster.follow(
+                    stream, number, consumer=f"sink_{stream}", has=has, tentative=False
+                )
             except UnbrokenError as error:
                 # Exactly this class: nobody serves the stream now.
                 away = isinstance(error, Unreachable) or type(error) is UnbrokenError

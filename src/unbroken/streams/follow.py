@@ -78,26 +78,45 @@ class Follower:
         """Replicas that were refused, in sentences."""
         return list(self._merge.refused.values())
 
-    def take(self, timeout_s: float) -> Epoch | None:
-        """The next epoch, in order, none skipped; None after `timeout_s`."""
+    def take(
+        self,
+        timeout_s: float,
+        *,
+        unless: Callable[[], bool] = lambda: False,
+        known: Callable[[Header], Epoch | None] = lambda header: None,
+    ) -> Epoch | None:
+        """The next epoch, in order, none skipped; None after `timeout_s`.
+
+        `unless`: there is something else to do; looked at again after `wake`.  `known` gives an
+        epoch whose rows need not be fetched.
+        """
         deadline = time.monotonic() + timeout_s
         while True:
             with self._changed:
                 wait_s = max(0.0, deadline - time.monotonic())
                 self._changed.wait_for(
-                    lambda: self._merge.wanted() or self._error or self._closed.is_set(), wait_s
+                    lambda: (
+                        self._merge.wanted() or self._error or self._closed.is_set() or unless()
+                    ),
+                    wait_s,
                 )
                 if self._error is not None:
                     raise self._error
                 fetch = self._merge.wanted()
+                header = self._merge.header(fetch.number) if fetch else None
             if fetch is None:
                 return None
-            epoch = self._fetch_first(fetch)
+            epoch = (known(header) if header else None) or self._fetch_first(fetch)
             if epoch is not None:
                 with self._changed:
                     self._merge.taken(fetch.number)
                     self._changed.notify_all()
                 return epoch
+
+    def wake(self) -> None:
+        """Somebody else has news for whoever waits in `take`."""
+        with self._changed:
+            self._changed.notify_all()
 
     def _fetch_first(self, fetch: Fetch) -> Epoch | None:
         """The body from `fetch.replica`, or from another that announced it if that one stalls."""
