@@ -143,6 +143,7 @@ class Hosted:
             replica.log, consumers, keep=keep, begins_later=begins_later,
             may_trim=lambda: time.monotonic() < self._trusted_until_s,
         )  # fmt: skip
+        served.tentative = replica.said
         for client in clients:
             served.expect(client)
         self._serve_staged(replica)
