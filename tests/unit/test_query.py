@@ -54,7 +54,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, str]] = {
         "when_cut='delay' without max_delay", 'max_delay="3s"'),
     "a delay where there is no checkpoint to park": (
         lambda: fragment("words", max_delay="3s", policy=Upstream()),
-        "max_delay with the policy 'upstream backup", "ub.Active or ub.Passive"),
+        "max_delay with the policy 'upstream' is not there yet", "ub.Active or ub.Passive"),
     "a query without a proper name": (
         lambda: Query("../etc"), "'../etc' is not a name", "letters, digits"),
     "an epoch length without a unit": (

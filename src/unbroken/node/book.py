@@ -5,6 +5,8 @@
 
 Nodes write themselves in with every report; everybody else reads.  A reader keeps the last page it
 saw: while the keeper is away, data flows on between those who know each other.
+
+On a cluster whose cables can be cut, a reader goes through its own cable to each of them.
 """
 
 from __future__ import annotations
@@ -26,8 +28,10 @@ FRESH_S = 0.5
 class BookReader:
     """The book as another process sees it."""
 
-    def __init__(self, entry: Peer) -> None:
+    def __init__(self, entry: Peer, *, cables: Mapping[str, str] | None = None) -> None:
+        """`cables`: process to the address through which this reader reaches it."""
         self._entry = entry
+        self._cables = cables or {}
         self._lock = threading.Lock()
         self._page: Page = {}
         self._peers: dict[str, Peer] = {}
@@ -44,9 +48,19 @@ class BookReader:
             with contextlib.suppress(Unreachable):  # The last page will do.
                 page = self._entry.act({"do": "book"}, timeout_s=5.0)
                 with self._lock:
-                    self._page = page
+                    self._page = self._through_cables(page) if self._cables else page
         with self._lock:
             return self._page.get(stream, {})
+
+    def _through_cables(self, page: Page) -> Page:
+        """A source is served by the process of its name, a replica by its node."""
+        return {
+            stream: {
+                name: self._cables.get(name.rpartition("@")[2], address)
+                for name, address in replicas.items()
+            }
+            for stream, replicas in page.items()
+        }
 
     def _peer(self, address: str) -> Peer:
         """One connection per door; doors that the book no longer names are let go."""
