@@ -109,8 +109,9 @@ class Replaced:
     @property
     def confirmed(self) -> bool:
         """Whether all that was said is true, and nothing was missing."""
-        known = self.withdrawn is not None and self.added is not None
-        return known and not self.withdrawn.num_rows and not self.added.num_rows
+        if self.withdrawn is None or self.added is None:
+            return False
+        return not self.withdrawn.num_rows and not self.added.num_rows
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,9 @@ from unbroken.engine.source import READ_BY_EXECUTORS, READ_BY_PLANNER
 from unbroken.errors import CheckpointLost, UnbrokenError, Unreachable
 from unbroken.node import setup, successor
 from unbroken.node.book import BookReader
+from unbroken.node.lines import PlanFor
 from unbroken.node.rehearsal import Rehearsals
-from unbroken.node.replica import PlanFor, Replica
+from unbroken.node.replica import Replica
 from unbroken.node.staged import STAGED
 from unbroken.node.standby import Standby
 from unbroken.policies import Passive, Restart
