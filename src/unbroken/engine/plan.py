@@ -179,7 +179,7 @@ def _watermarks(nodes: list[Any]) -> Iterator[Watermark]:
 def _streams(node: Any) -> Iterator[str]:
     """The streams that an operator reads, by the option that their sources were given."""
     for each in _nodes(node):
-        if _is_leaf(each) and each.nodeName().startswith("StreamingRelation"):
+        if each.nodeName() == "StreamingRelationV2":
             name = each.extraOptions().get("input")
             if name is not None:
                 yield str(name)

@@ -144,13 +144,15 @@ class Lines(Health):
 
     def _healed(self) -> None:
         """All inputs have the next stable epoch, or the branch is gone: the stable line starts."""
-        if self._parked is not None and not self._stopped:
+        with self._changed:
             parked, self._parked = self._parked, None
-            self._tell(f"healed: the stable line goes on after epoch {parked.epoch}")
-            threading.Thread(
-                target=self._try_resume, args=(parked,), daemon=True,
-                name=f"stable-{self.fragment.name}",
-            ).start()  # fmt: skip
+            if parked is None or self._stopped:
+                return  # It has started already.
+        self._tell(f"the stable line goes on after epoch {parked.epoch}")
+        threading.Thread(
+            target=self._try_resume, args=(parked,), daemon=True,
+            name=f"stable-{self.fragment.name}",
+        ).start()  # fmt: skip
 
     def _try_resume(self, parked: fork.Start) -> None:
         try:
@@ -174,14 +176,16 @@ class Lines(Health):
             return
         failure = branch.failure()
         if failure is not None:
-            self._end_branch(f"{branch.correction.given_up}; {failure.what}")
+            self._end_branch(branch, f"{branch.correction.given_up}; {failure.what}")
             self._healed()
         elif self._run is not None and self.committed >= branch.newest:
-            self._end_branch(branch.correction.sentence)
+            self._end_branch(branch, branch.correction.sentence)
 
-    def _end_branch(self, sentence: str) -> None:
-        branch, self.branch = self.branch, None
-        assert branch is not None
+    def _end_branch(self, branch: Branch, sentence: str) -> None:
+        with self._changed:
+            if self.branch is not branch:
+                return  # Seen by two at once: a commit, and whoever looks at the status.
+            self.branch = None
         branch.end()
         self._tell(sentence)
         threading.Thread(target=self._sweep, args=(branch,), daemon=True, name="sweep").start()
@@ -203,7 +207,8 @@ class Lines(Health):
     def stop(self) -> None:
         """Ends both lines; what the branch has said is lost, and nothing else."""
         super().stop()
-        branch, self.branch = self.branch, None
+        with self._changed:
+            branch, self.branch = self.branch, None
         if branch is not None:
             branch.end()
             branch.stop()
