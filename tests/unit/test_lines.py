@@ -18,13 +18,14 @@ import pytest
 from layers_by_hand import commit, plan, work
 
 from unbroken.checkpoints import fork
-from unbroken.epochs import Epoch, digest_of_rows
+from unbroken.epochs import TENTATIVE, Epoch, digest_of_rows
 from unbroken.errors import FenceError, FragmentFailed
 from unbroken.node import branch, lines, replica
 from unbroken.node.replica import Replica
 from unbroken.policies import Restart
 from unbroken.policies.traits import OperatorClass
 from unbroken.streams import serve
+from unbroken.streams.branch_log import BranchLog
 from unbroken.streams.flight import Door
 from unbroken.streams.log import EpochLog
 from unbroken.streams.serve import Served, StreamDoor
@@ -115,6 +116,9 @@ class World:
         self.logs = {name: EpochLog(folder / name, name) for name in ("east", "west")}
         for name, log in self.logs.items():
             streams.streams[name] = Served(log, [], keep=0)
+        #: What the western producer says while it is cut off itself.
+        self.western = BranchLog(folder / "tentative", "west")
+        streams.streams["west"].tentative = self.western
         self.fragment: Any = SimpleNamespace(
             name="alerts", policy=Restart(), inputs=("east", "west"), where="query.py:1",
             output_mode="append", bound=Bound(X_S, when_cut),
@@ -141,6 +145,13 @@ class World:
         for number in range(first, last + 1):
             table = pa.table({"n": [offset + number]}, SCHEMA)
             self.logs[stream].append(Epoch.of(stream, number, table))
+
+    def say(self, number: int, waited_s: float) -> None:
+        """The western producer says an epoch tentatively, and half of what is true."""
+        table = pa.table({"n": [2000 + number]}, SCHEMA)
+        self.western.append(
+            Epoch.of("west", number, table, kind=TENTATIVE, branch="7@far", waited_s=waited_s)
+        )
 
     def both(self, first: int, last: int) -> None:
         for number in range(first, last + 1):
@@ -335,3 +346,41 @@ def test_watermarks_are_lifted_for_what_is_missing(world: Make):
     w.feed("west", 3, 4)
     w.until(lambda: w.replica.branch is None)
     assert Query.made[1].lifted == []
+
+
+def test_what_is_tentative_upstream_is_tentative_here_and_the_bound_counts_once(world: Make):
+    """Scenario 10: the producer has waited; whoever reads it follows at once, and is corrected."""
+    w = world()
+    w.both(0, 2)
+    w.until(lambda: w.replica.committed == 2)
+    w.feed("east", 3, 5)
+    w.western.begin("7@far", after=2)
+    began_s = time.monotonic()
+    w.say(3, waited_s=0.9 * X_S)
+    for number in (4, 5):
+        w.say(number, waited_s=0.0)
+    w.until(lambda: w.said == [3, 4, 5])
+    assert time.monotonic() - began_s < 0.6 * X_S, "it does not wait a second time"
+    assert w.replica.partition == "going tentative: west tentative"
+    assert w.replica.said is not None
+    first = w.replica.said.read("1@node-1", 3)
+    assert first.table["n"].to_pylist() == [3, 2003]
+    assert first.header.waited_s >= 0.9 * X_S
+    w.feed("west", 3, 5)
+    w.western.end()
+    w.until(lambda: w.replica.branch is None and w.stable() == complete(6))
+    assert w.replica.partition == "stable again: corrected epochs 3 to 5 (6 rows changed)"
+
+
+def test_a_stable_line_never_hears_what_is_tentative(world: Make):
+    """The stable epoch comes before the bound runs out: nothing was ever tentative here."""
+    w = world()
+    w.both(0, 2)
+    w.until(lambda: w.replica.committed == 2)
+    w.western.begin("7@far", after=2)
+    w.feed("east", 3, 3)
+    w.say(3, waited_s=0.2)
+    time.sleep(0.3 * X_S)
+    w.feed("west", 3, 3)
+    w.until(lambda: w.stable() == complete(4))
+    assert w.replica.partition == ""

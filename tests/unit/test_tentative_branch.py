@@ -127,6 +127,29 @@ def test_the_sentence_names_who_is_silent():
     assert waits.sentence(412, now_s=3.7) == said
 
 
+def test_an_input_that_is_tentative_itself_is_not_waited_for_again():
+    """Scenario 10: the first of a chain has waited, those behind it follow at once."""
+    waits = silence()
+    waits.arrived("east", 412, now_s=10.0)
+    waits.heard("west", 412, now_s=12.8)
+    assert waits.missing(412) == ["west"]
+    assert waits.silent(412) == []
+    assert waits.due_s(412, waited_s=2.7) == pytest.approx(10.0)
+    assert waits.sentence(412, now_s=12.8) == "going tentative: west tentative"
+    waits.arrived("east", 413, now_s=13.0)
+    waits.heard("west", 413, now_s=13.1)
+    assert waits.due_s(413, tentative=True) == 13.0
+
+
+def test_one_that_was_heard_tentatively_keeps_up():
+    """It is slower than the other, and not cut off from us."""
+    waits = silence()
+    waits.heard("west", 412, now_s=1.0)
+    for number in (412, 413):
+        waits.arrived("east", number, now_s=2.0)
+    assert waits.due_s(413, tentative=True) == pytest.approx(4.7)
+
+
 marks = st.one_of(st.none(), st.integers(0, 10**6))
 SOME = frozenset({"west", "north"})
 

@@ -5,8 +5,8 @@
 * It is the very query that ran: nothing is started, nothing is restored, so it is not late however
   large the state is (scenario 8).  Its checkpoint does not count any more: the fork that was parked
   does.
-* A missing input's epoch is empty.  What comes of it later, when the branch is past that number, is
-  dropped here: the stable line reads it for itself.
+* A missing input's epoch is what that input says tentatively, or empty.  What comes of it later,
+  when the branch is past that number, is dropped here: the stable line reads it for itself.
 * An epoch is given to all of Spark's sources alike, as it was when it was released, also if the
   missing part comes between two of their questions.
 * It acks nothing, ships nothing, and leaves nothing behind.
@@ -32,12 +32,18 @@ from unbroken.streams.flight import POLL_S
 from unbroken.tentative.branch import LATE_S, Silence, is_near
 from unbroken.tentative.correction import REPLACED, Correction, difference
 
+#: Tentative epochs of an input that wait for a branch.  More are dropped: the branch does without.
+SAID_EPOCHS_MAX = 256
+SAID_BYTES_MAX = 128 << 20
+
 
 class Arrivals:
     """What comes in for one query: the gate is told, and when it came is noted."""
 
     def __init__(self, gate: Gate, silence: Silence) -> None:
         self.gate, self.silence = gate, silence
+        #: What inputs have said tentatively, and nobody has used yet.
+        self._said: dict[str, dict[int, Epoch]] = {}
         #: Told too, once the query is a branch.
         self.also: Callable[[int], None] | None = None
 
@@ -45,8 +51,37 @@ class Arrivals:
         """An epoch has come; in order, none skipped."""
         self.gate.offer(stream, number)
         self.silence.arrived(stream, number, now_s=time.monotonic())
+        self._said.get(stream, {}).pop(number, None)
         if self.also is not None:
             self.also(number)
+
+    def heard(self, stream: str, epoch: Epoch) -> None:
+        """An input that is cut off itself goes on, tentatively."""
+        said = self._said.setdefault(stream, {})
+        size = sum(each.header.bytes for each in said.values())
+        if epoch.number > self.gate.released and (
+            len(said) < SAID_EPOCHS_MAX and size < SAID_BYTES_MAX
+        ):
+            said[epoch.number] = epoch
+            self.silence.heard(stream, epoch.number, now_s=time.monotonic())
+
+    def said(self, stream: str, number: int) -> Epoch | None:
+        """What `stream` says tentatively."""
+        return self._said.get(stream, {}).get(number)
+
+    def waited_s(self, number: int, inputs: Waiting) -> float:
+        """How long epoch `number` has waited upstream: the most that any of its inputs tells."""
+        missing = self.silence.missing(number)
+        epochs = [inputs.epoch(name, number) for name in self.silence.inputs if name not in missing]
+        epochs += [said for name in missing if (said := self.said(name, number)) is not None]
+        return max((epoch.header.waited_s for epoch in epochs), default=0.0)
+
+    def done(self, number: int) -> None:
+        """Epoch `number` is done, and those before it."""
+        self.silence.done(number)
+        for said in self._said.values():
+            for old in [each for each in said if each <= number]:
+                del said[old]
 
 
 class Branch:
@@ -73,6 +108,7 @@ class Branch:
         """
         self.name, self.term, self.parts = name, term, parts
         self._run, self._plan, self._inputs = run, plan, inputs
+        self._arrivals = arrivals
         self._gate, self._silence = arrivals.gate, arrivals.silence
         self._said, self._changed = said, changed
         self._stable, self._healed = stable, healed
@@ -91,6 +127,10 @@ class Branch:
         said.begin(name, after=self._gate.committed)
         arrivals.also = self._came
         run.seal_with(self.seal)
+
+    def reads(self, arrivals: Arrivals) -> bool:
+        """Whether it is the one that reads what comes in there."""
+        return self._arrivals is arrivals
 
     @property
     def newest(self) -> int:
@@ -140,29 +180,24 @@ class Branch:
                 return False
         since_s = self._silence.waits_since_s(number)
         waited_s = 0.0 if since_s is None or not missing else now_s - since_s
-        self._waited_s = self._waited_upstream_s(number) + waited_s
-        self._gate.asked(after=after, incomplete=True)
-        schemas = self._plan.inputs
+        self._waited_s = self._arrivals.waited_s(number, self._inputs) + waited_s
+        self._missing = self._silence.silent(number)
         self._given = {
-            name: _nothing(name, number, schema)
+            name: self._arrivals.said(name, number) or _nothing(name, number, schema)
             if name in missing
             else self._inputs.epoch(name, number)
-            for name, schema in schemas.items()
+            for name, schema in self._plan.inputs.items()
         }
-        self._missing = missing
-        without = f" without {', '.join(missing)}" if missing else ""
+        self._gate.asked(after=after, incomplete=True)
+        without = f" without {', '.join(self._missing)}" if self._missing else ""
         self.sentence = f"tentative from epoch {self.correction.after + 1} on: {number}{without}"
         return True
 
     def _due_s(self, number: int) -> float | None:
         return self._silence.due_s(
-            number, waited_s=self._waited_upstream_s(number), tentative=True,
+            number, waited_s=self._arrivals.waited_s(number, self._inputs), tentative=True,
             near=is_near(self._stable(), number),
         )  # fmt: skip
-
-    def _waited_upstream_s(self, number: int) -> float:
-        present = self._plan.inputs.keys() - set(self._silence.missing(number))
-        return max((self._inputs.epoch(s, number).header.waited_s for s in present), default=0.0)
 
     def _committed(self, epoch: int) -> None:
         """Spark has done with `epoch`."""
@@ -170,7 +205,7 @@ class Branch:
         with self._changed:
             self._gate.commit(epoch)
             self._inputs.done(epoch)
-            self._silence.done(epoch)
+            self._arrivals.done(epoch)
             self._changed.notify_all()
 
     def slice(self, stream: str, index: int, count: int) -> pa.Table:

@@ -78,6 +78,12 @@ class Lines(Health):
         self._arrivals = Arrivals(gate, silence)
         return self._arrivals.arrived
 
+    def _heard(self, arrivals: Arrivals, stream: str, epoch: Epoch) -> None:
+        """Under `changed`: an input says something tentatively; only a branch can use it."""
+        branch = self.branch
+        if branch is None or branch.reads(arrivals):
+            arrivals.heard(stream, epoch)
+
     def _wait_next(self, after: int) -> int | None:
         """Under `changed`: the next epoch's number plus one, or None; it may part meanwhile."""
         if self._arrivals is None:
@@ -104,11 +110,8 @@ class Lines(Health):
         # Without a commit there is nothing to park; with a branch somebody goes on already.
         if number == 0 or self.branch is not None or self.full:
             return None
-        silence = self._arrivals.silence
-        present = set(self.fragment.inputs).difference(silence.missing(number))
-        headers = [self._inputs.epoch(stream, number).header for stream in present]
-        waited_s = max((header.waited_s for header in headers), default=0.0)
-        return silence.due_s(number, waited_s=waited_s)
+        waited_s = self._arrivals.waited_s(number, self._inputs)
+        return self._arrivals.silence.due_s(number, waited_s=waited_s)
 
     def _part(self, after: int, now_s: float) -> None:
         """Parks a fork after epoch `after`; the query that runs goes on as the branch."""

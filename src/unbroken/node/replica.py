@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -171,9 +172,12 @@ class Replica(Lines):
             )
 
     def _waiting(self, first: int, gate: Gate) -> Waiting:
+        arrived, listen = self._arrived(gate), {}
+        if self._arrivals is not None:
+            listen = {"heard": partial(self._heard, self._arrivals)}
         return Inputs(
             self.fragment.inputs, first, self._book, consumer=self.name, changed=self._changed,
-            arrived=self._arrived(gate),
+            arrived=arrived, **listen,
         )  # fmt: skip
 
     def _start_query(self, plan: PlanFor, began: fork.Start) -> None:
@@ -251,6 +255,8 @@ class Replica(Lines):
         with self._changed:
             self._gate.asked(after=epoch)
             self._inputs.done(epoch)
+            if self._arrivals is not None:
+                self._arrivals.done(epoch)
             self._changed.notify_all()
         self._look_at_branch()
         if self.epochs_done == 1 and self.branch is None:

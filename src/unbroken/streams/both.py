@@ -50,6 +50,11 @@ class Both:
         """The number of the next stable epoch to be taken."""
         return self._stable.next
 
+    @property
+    def refused(self) -> list[str]:
+        """Replicas that were refused, in sentences."""
+        return self._stable.refused
+
     def take(self, timeout_s: float) -> Epoch | None:
         """The next epoch, stable if there is one; None after `timeout_s`."""
         deadline_s = time.monotonic() + timeout_s

@@ -10,6 +10,8 @@
   what it has waited upstream: the bound counts once along a chain (scenario 10).
 * A failure that ends within the bound is masked: nothing is tentative.
 * An epoch of which nothing came yet waits for nothing: there is nothing new to say.
+* An input may itself be tentative.  The epoch goes on with what that says, and waits less: in a
+  chain the first fragment that is cut off waits, and those behind it follow at once.
 * *process*: once on the branch, an input that is behind is not waited for any more; one that keeps
   up is, like any other.  *delay*: every epoch waits its bound, for fewer tentative rows.
   *suspend*: wait, whatever it takes; consistency first.
@@ -85,14 +87,26 @@ class Silence:
         self.bound = bound
         #: The newest epoch of each input.
         self._newest = dict.fromkeys(inputs, committed)
+        #: The newest that an input has said tentatively.
+        self._said = dict.fromkeys(inputs, committed)
         #: When the first input of an epoch came.
         self._first_s: dict[int, float] = {}
         #: Nothing has waited before this moment.
         self._floor_s = float("-inf")
 
+    @property
+    def inputs(self) -> list[str]:
+        """All inputs, whether they are heard of or not."""
+        return list(self._newest)
+
     def arrived(self, stream: str, number: int, *, now_s: float) -> None:
         """Epoch `number` of `stream` is here."""
         self._newest[stream] = max(number, self._newest[stream])
+        self._first_s.setdefault(number, now_s)
+
+    def heard(self, stream: str, number: int, *, now_s: float) -> None:
+        """Epoch `number` of `stream` is here as well as it can be: it is tentative itself."""
+        self._said[stream] = max(number, self._said[stream])
         self._first_s.setdefault(number, now_s)
 
     def done(self, number: int) -> None:
@@ -110,8 +124,17 @@ class Silence:
         self._floor_s = now_s
 
     def missing(self, number: int) -> list[str]:
-        """The inputs that epoch `number` lacks."""
+        """The inputs that epoch `number` lacks, or of which it has only what is tentative."""
         return [name for name, newest in self._newest.items() if newest < number]
+
+    def silent(self, number: int) -> list[str]:
+        """The inputs of which epoch `number` has nothing.
+
+        >>> silence = Silence(["a", "b"], Bound(1.0), committed=2)
+        >>> silence.heard("a", 3, now_s=0.0); silence.missing(3), silence.silent(3)
+        (['a', 'b'], ['b'])
+        """
+        return [name for name in self.missing(number) if self._said[name] < number]
 
     def waits_since_s(self, number: int) -> float | None:
         """Since when epoch `number` waits for the rest of its inputs; None if nothing of it is
@@ -137,17 +160,26 @@ class Silence:
         since_s, wait_s = self.waits_since_s(number), self.bound.wait_s(waited_s)
         if since_s is None or wait_s is None:
             return None
-        if tentative and not near and self.bound.when_cut == PROCESS:
-            behind = [name for name in self.missing(number) if self._newest[name] < number - 1]
-            if len(behind) == len(self.missing(number)):
+        if tentative and not near:
+            silent = self.silent(number)
+            if self.bound.when_cut == PROCESS:
+                silent = [name for name in silent if self._keeps_up(name, number)]
+            if not silent:
                 return since_s
         return since_s + wait_s
+
+    def _keeps_up(self, stream: str, number: int) -> bool:
+        return max(self._newest[stream], self._said[stream]) >= number - 1
 
     def sentence(self, number: int, *, now_s: float) -> str:
         """Why the fragment goes on without all of its inputs."""
         since_s = self.waits_since_s(number)
         silent_s = 0.0 if since_s is None else now_s - since_s
-        return f"going tentative: {', '.join(self.missing(number))} silent for {silent_s:.1f} s"
+        silent = self.silent(number)
+        said = [name for name in self.missing(number) if name not in silent]
+        reasons = [f"{', '.join(silent)} silent for {silent_s:.1f} s"] if silent else []
+        reasons += [f"{', '.join(said)} tentative"] if said else []
+        return f"going tentative: {'; '.join(reasons)}"
 
 
 def is_near(stable: int | None, number: int) -> bool:
