@@ -74,7 +74,7 @@ class Header:
     #: Rows that are known to be lost, others may be: of a gap those of its inputs; of an epoch that
     #: was made from a gap those that its inputs tell.
     lost: int = 0
-    #: Tentative epochs only: how long it has waited for missing input, here and upstream.  Whoever
+    #: Tentative epochs only: how long what there was of it has waited, here and upstream.  Whoever
     #: reads it waits that much less: the user's bound counts once along a chain (scenario 10).
     waited_s: float = 0.0
     #: Tentative epochs only: the newest stable epoch of the stream when it was made.

@@ -141,6 +141,8 @@ def difference(before: pa.Table, after: pa.Table) -> tuple[pa.Table, pa.Table]:
     names = keys.column_names
     keys = keys.append_column(_SIDE, pa.array(side, pa.int64()))
     keys = keys.append_column(_AT, pa.array(np.arange(both.num_rows), pa.int64()))
+    # Copied: rows that came over the network are not aligned as Arrow's grouping wants them.
+    keys = keys.take(pa.array(np.arange(both.num_rows)))
     found = keys.group_by(names, use_threads=False).aggregate([(_SIDE, "sum"), (_AT, "min")])
     count = found.column(f"{_SIDE}_sum").to_numpy()
     at = found.column(f"{_AT}_min").to_numpy()
