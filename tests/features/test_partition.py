@@ -44,7 +44,13 @@ def two_sites(when_cut: str | None = "process") -> ub.Query:
         b = western.withWatermark("ts", "2 seconds")
         return a.union(b).groupBy(F.window("ts", "2 seconds"), "k").agg(F.count("*").alias("n"))
 
+    @query.fragment(counts, output_mode="update", **bound)
+    def totals(counts):
+        """A second level: one window that is missing or wrong shows for ever."""
+        return counts.groupBy("k").agg(F.sum("n").alias("n"), F.count("*").alias("windows"))
+
     query.sink(counts)
+    query.sink(totals)
     return query
 
 
@@ -108,9 +114,19 @@ class Driver:
         return len(self.closed_s)
 
 
-def undisturbed(count: int) -> list[ub.Epoch]:
+def undisturbed(count: int) -> dict[str, list[ub.Epoch]]:
     fed = {name: [rows(site, n) for n in range(count)] for name, site in (("east", 1), ("west", 2))}
-    return ub.run(two_sites(None), fed)["counts"]
+    return ub.run(two_sites(None), fed)
+
+
+def check_corrected(client: Client, expected: list[ub.Epoch]) -> None:
+    """The stable stream is that of an undisturbed run, and nothing tentative is left."""
+    assert [epoch.digest for epoch in client.stable] == [epoch.digest for epoch in expected]
+    assert [e.table.to_pylist() for e in client.stable] == [e.table.to_pylist() for e in expected]
+    said = {epoch.number for epoch in client.tentative}
+    replaced = {epoch.number: epoch.replaces for epoch in client.stable if epoch.replaces}
+    assert replaced.keys() == said, "every tentative epoch is replaced"
+    assert any(not each.confirmed for each in replaced.values())
 
 
 def node_of(cluster: ub.LocalCluster, fragment: str) -> str:
@@ -134,6 +150,7 @@ def test_results_go_on_within_the_bound_and_are_corrected_after():
     with ub.LocalCluster(two_sites(), nodes=3, cables=True) as cluster:
         reader, western = node_of(cluster, "counts"), node_of(cluster, "western")
         driver, client = Driver(cluster), Client(cluster, "counts")
+        behind = Client(cluster, "totals")
         # One after the other: first batches take seconds, and not equally long on all nodes.
         for _ in range(5):
             driver.step(1, pause_s=0.0)
@@ -169,23 +186,23 @@ def test_results_go_on_within_the_bound_and_are_corrected_after():
         waits = [h.at_s - driver.closed_s[h.epoch.number] for h in client.of("tentative")]
         print("tentative epochs came after", [round(wait_s, 2) for wait_s in waits])
         waited = [epoch.header.waited_s for epoch in client.tentative]
-        print("of which they waited for input", waited)
-        assert max(waited) < X_S, "the rest is work"
+        print("of which they waited before Spark had them", waited)
+        assert 0.9 * X_S <= waited[0] < X_S, "the rest is work"
 
         # Healed: new results go on while the old ones are corrected.
         cluster.heal()
         healed_s = time.monotonic()
         driver.step(8)
         until(lambda: len(client.stable) == driver.sent, "everything is stable")
+        until(lambda: len(behind.stable) == driver.sent, "also one level further on")
         print(f"stable again {client.of('stable')[-1].at_s - healed_s:.1f} s after healing")
 
     expected = undisturbed(driver.sent)
-    assert [epoch.digest for epoch in client.stable] == [epoch.digest for epoch in expected]
-    assert [e.table.to_pylist() for e in client.stable] == [e.table.to_pylist() for e in expected]
-    said = {epoch.number for epoch in client.tentative}
-    replaced = {epoch.number: epoch.replaces for epoch in client.stable if epoch.replaces}
-    assert replaced.keys() == said, "every tentative epoch is replaced"
-    assert any(not each.confirmed for each in replaced.values())
+    check_corrected(client, expected["counts"])
+    check_corrected(behind, expected["totals"])
+    lag = [round(h.at_s - driver.closed_s[h.epoch.number], 2) for h in behind.of("tentative")]
+    print("one level further on they came after", lag)
+    assert lag[0] < 2 * X_S, "the bound counts once along the chain (scenario 10)"
     waits = [
         min(h.at_s for h in client.heard if h.epoch.number == n) - driver.closed_s[n]
         for n in range(first, driver.sent)
@@ -193,3 +210,38 @@ def test_results_go_on_within_the_bound_and_are_corrected_after():
     print("new results came after", [round(wait_s, 2) for wait_s in waits])
     # The work of two queries while one corrects the other, on as many cores as there are.
     assert max(waits) < X_S + EPOCH_S + 3 * work_s
+
+
+@pytest.mark.timeout(600)
+def test_a_crash_during_the_partition_loses_only_tentative_results():
+    """The node that goes on tentatively is killed -9 and comes back, still cut off.
+
+    Goal: it starts from the parked fork, not from what its branch has committed, parts again, and
+    is corrected when the cable is back.
+    Method: as above, with a kill after some tentative epochs; rows go on all the time.
+    """
+    with ub.LocalCluster(two_sites(), nodes=3, cables=True) as cluster:
+        reader, western = node_of(cluster, "counts"), node_of(cluster, "western")
+        driver, client = Driver(cluster), Client(cluster, "counts")
+        behind = Client(cluster, "totals")
+        for _ in range(5):
+            driver.step(1, pause_s=0.0)
+            until(lambda: len(client.stable) == driver.sent, "the first epochs are slow")
+        cluster.cut(reader, western)
+        driver.step(12)
+        until(lambda: len(client.tentative) >= 5, "goes on")
+        cluster.kill(reader)
+        driver.step(2)
+        cluster.restart(reader)
+        said = len(client.tentative)
+        driver.step(8)
+        until(lambda: len(client.tentative) > said, "goes on after the crash")
+        assert len({epoch.header.branch for epoch in client.tentative}) == 2
+        assert len(client.stable) == 5
+        cluster.heal()
+        driver.step(4)
+        for each in (client, behind):
+            until(lambda each=each: len(each.stable) == driver.sent, "everything is stable")
+    expected = undisturbed(driver.sent)
+    check_corrected(client, expected["counts"])
+    check_corrected(behind, expected["totals"])
