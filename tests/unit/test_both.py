@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from unbroken.epochs import TENTATIVE, Epoch, Header
+from unbroken.errors import Unreachable
 from unbroken.streams import serve
 from unbroken.streams.both import Both
 from unbroken.streams.branch_log import BranchLog
@@ -212,3 +214,40 @@ def test_a_tentative_epoch_carries_how_far_the_stream_is_stable():
     assert again == header
     assert Epoch(again, pa.table({"n": [1]})).stable_to == 4
     assert Epoch.of("alerts", 9, pa.table({"n": [1]})).stable_to == 9
+
+
+def test_rows_that_did_not_come_are_asked_for_again(replica, follow):
+    """A hiccup of the network must not end what is heard until the next partition."""
+    r = replica()
+    r.stable(0, 0)
+    r.said.begin("3@node-1", after=0)
+    handler, failures = r.door._get["said"], [1, 2]
+
+    def stumbling(command):
+        if failures:
+            failures.pop()
+            raise Unreachable("a hiccup")
+        return handler(command)
+
+    r.door._get["said"] = stumbling
+    for number in (1, 2):
+        r.say(number, number)
+    both = follow(r)
+    assert heard(both, 3)[1:] == [(1, "tentative", [1]), (2, "tentative", [2])]
+
+
+def test_a_replica_that_is_gone_is_not_asked_for_ever(replica, follow):
+    """The book no longer names it."""
+    r = replica()
+    doors = {"r": r.door.address}
+    both = Both("alerts", 0, lambda: doors)
+    try:
+        r.stable(0, 0)
+        assert heard(both, 1) == [(0, "stable", [0])]
+        doors.clear()
+        until_s = time.monotonic() + WAIT_S
+        while both._peers and time.monotonic() < until_s:
+            time.sleep(0.05)
+        assert both._peers == {}
+    finally:
+        both.close()

@@ -42,6 +42,8 @@ class Both:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._peers: dict[str, Peer] = {}
+        #: Replicas that have to announce again: some rows did not come.
+        self._again: set[str] = set()
         self._next = start
         threading.Thread(target=self._watch, daemon=True, name=f"branches-{stream}").start()
 
@@ -72,6 +74,7 @@ class Both:
             with self._lock:
                 if said is None:
                     self._hearing.failed(wanted)
+                    self._again.add(wanted.replica)
                 elif self._hearing.wanted(stable_next=self._next) == wanted:
                     return self._hearing.taken(wanted, said)
 
@@ -100,7 +103,11 @@ class Both:
         listening: dict[str, tuple[str, threading.Thread]] = {}
         while True:
             with contextlib.suppress(UnbrokenError):  # The book is away: the next look finds it.
-                for replica, address in self._find().items():
+                found = self._find()
+                for gone in listening.keys() - found.keys():
+                    del listening[gone]
+                    self._peers.pop(gone).close()
+                for replica, address in found.items():
                     known = listening.get(replica)
                     if known is not None and known[0] == address:
                         continue
@@ -116,7 +123,10 @@ class Both:
 
     def _listen(self, replica: str, peer: Peer) -> None:
         branch, start = "", 0
-        while not self._closed.is_set() and self._peers[replica] is peer:
+        while not self._closed.is_set() and self._peers.get(replica) is peer:
+            if replica in self._again:
+                self._again.discard(replica)
+                branch, start = "", 0
             command = {"do": "tentative", "stream": self.stream, "branch": branch, "from": start}
             try:
                 news = peer.act(command)

@@ -92,8 +92,10 @@ class Hearing:
         return None
 
     def failed(self, wanted: Wanted) -> None:
-        """Its rows did not come: it is heard again when it announces again."""
-        self.silent(wanted.replica)
+        """Its rows did not come: it must announce them again, or the stable one is there by now."""
+        branch = self._branches.get(wanted.replica)
+        if branch is not None:
+            branch.headers.pop(wanted.number, None)
 
     def taken(self, wanted: Wanted, epoch: Epoch) -> Epoch:
         """The consumer has a tentative epoch: it will be told what becomes of it."""
