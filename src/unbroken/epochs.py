@@ -7,6 +7,8 @@
 * A *stable* epoch is final.  Two copies of one number have one digest, or somebody diverged.
 * A *gap* is final too, and has no rows because nobody can compute them any more.  It is not an
   empty epoch, which says that nothing is missing: its digest is another one.
+* A *tentative* epoch was made without some input that is cut off, on a *branch* that one replica
+  went on with.  The stable one of the same number replaces it, and says so (`replaces`).
 * The digest does not depend on the order of rows: Spark may deliver the same rows in another
   order on another machine.  It is taken over the sorted row hashes that Spark computes
   (`digest_of_hashes`), or over bytes where nobody else makes a copy (`digest_of_rows`, sources).
@@ -40,6 +42,7 @@ import pyarrow.compute as pc
 
 STABLE = "stable"
 GAP = "gap"
+TENTATIVE = "tentative"
 #: What never changes any more: copies of it may be shipped, merged and written.
 FINAL = (STABLE, GAP)
 
@@ -64,6 +67,7 @@ class Header:
     #: Lowest and highest event time in microseconds since 1970; None where no row has one.
     event_us_min: int | None = None
     event_us_max: int | None = None
+    #: Tentative epochs only: which branch made it, number and node: "3@node-2".
     branch: str = ""
     term: int = 0
     fingerprint: str = ""
@@ -80,6 +84,11 @@ class Header:
     #: Those of them that this stream has given up itself.
     gaps_here: int = 0
     lost_here: int = 0
+    #: Tentative epochs only: how long what there was of it has waited, here and upstream.  Whoever
+    #: reads it waits that much less: the user's bound counts once along a chain (scenario 10).
+    waited_s: float = 0.0
+    #: Tentative epochs only: the newest stable epoch of the stream when it was made.
+    stable_to: int = -1
 
     def to_json(self) -> str:
         """The header as text for files and the wire."""
@@ -92,6 +101,30 @@ class Header:
 
 
 @dataclass(frozen=True)
+class Replaced:
+    """The tentative epoch that a newer one takes the place of, and the rows that differ.
+
+    >>> none = pa.table({"n": pa.array([], pa.int64())})
+    >>> Replaced(Header("alerts", 7, TENTATIVE), withdrawn=none, added=none).confirmed
+    True
+    """
+
+    #: Of the tentative epoch, as it was heard.
+    header: Header
+    #: Rows that were said and are not true; None if too much was said to remember them.
+    withdrawn: pa.Table | None
+    #: Rows that are true and were not said.
+    added: pa.Table | None
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether all that was said is true, and nothing was missing."""
+        if self.withdrawn is None or self.added is None:
+            return False
+        return not self.withdrawn.num_rows and not self.added.num_rows
+
+
+@dataclass(frozen=True)
 class Epoch:
     """A header and its rows.
 
@@ -101,6 +134,8 @@ class Epoch:
 
     header: Header
     table: pa.Table
+    #: What a follower heard before under this number, and what has changed; None for nothing.
+    replaces: Replaced | None = field(default=None, compare=False)
 
     @classmethod
     def of(
@@ -150,8 +185,25 @@ class Epoch:
 
     @property
     def kind(self) -> str:
-        """`stable`: these are the rows.  `gap`: the rows are lost.  Both are final."""
+        """`stable`: these are the rows.  `gap`: the rows are lost.  Both are final.
+
+        `tentative`: made without all of the input; another epoch of this number will come.
+        """
         return self.header.kind
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether it says again what a tentative epoch of its number has said."""
+        return self.replaces is not None and self.replaces.confirmed
+
+    @property
+    def stable_to(self) -> int:
+        """How far the stream was stable when this epoch was made.
+
+        >>> Epoch.of("clicks", 3, pa.table({"n": [1]})).stable_to
+        3
+        """
+        return self.number if self.kind in FINAL else self.header.stable_to
 
     @property
     def rows(self) -> int:
@@ -175,7 +227,7 @@ class Epoch:
 
     def with_header(self, **fields: Any) -> Epoch:
         """The same rows under a changed header."""
-        return Epoch(replace(self.header, **fields), self.table)
+        return Epoch(replace(self.header, **fields), self.table, self.replaces)
 
 
 def lost_since(before: Header | None, header: Header) -> int:

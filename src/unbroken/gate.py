@@ -10,6 +10,8 @@
 * Spark asks for what comes after n only when batch n is in its commit log.  So the question itself
   is the news that n is committed (invariant 6).
 * A question after any other number means that Spark went its own way: refused, not repaired.
+* On a tentative branch an epoch may be released although an input is missing; then that is said to
+  all inputs alike, also to one that asks when the missing epoch has come after all.
 
 This module only decides.  It does no I/O and reads no clock.
 
@@ -51,8 +53,30 @@ class Gate:
         """The inputs on which the epoch after `committed` has not arrived."""
         return [name for name, newest in self._offered.items() if newest <= self.committed]
 
-    def asked(self, *, after: int) -> int | None:
-        """Spark asks for the epoch after `after`; None while it is not complete."""
+    @property
+    def complete(self) -> int:
+        """The newest epoch that has arrived on all inputs."""
+        return min(self._offered.values())
+
+    def asked(self, *, after: int, incomplete: bool = False) -> int | None:
+        """Spark asks for the epoch after `after`; None while it is not complete.
+
+        `incomplete`: it is released all the same, to a branch whose results are tentative.
+
+        >>> gate = Gate(["a", "b"], committed=6)
+        >>> gate.asked(after=6), gate.asked(after=6, incomplete=True), gate.asked(after=6)
+        (None, 7, 7)
+        """
+        self.commit(after)
+        if self.released > self.committed:
+            return self.released
+        if self.missing and not incomplete:
+            return None
+        self.released = self.committed + 1
+        return self.released
+
+    def commit(self, after: int) -> None:
+        """Spark asks what comes after `after`: that is committed, or it went its own way."""
         if after == self.released:
             self.committed = after
         elif after != self.committed:
@@ -62,7 +86,3 @@ class Gate:
                 hint="a batch must go from one epoch to the next on every input; "
                 "this fragment is stopped and has to be started from its checkpoint",
             )
-        if self.missing:
-            return None
-        self.released = self.committed + 1
-        return self.released

@@ -21,6 +21,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -31,6 +32,7 @@ from unbroken.errors import DefinitionError, UnbrokenError, Unreachable
 from unbroken.node import setup
 from unbroken.node.process import Tree, lock_folder, raise_noted
 from unbroken.query import Query
+from unbroken.streams.cable import BACK, THERE, Cable
 from unbroken.streams.flight import free_port
 
 READY_S_MAX = 300.0
@@ -55,6 +57,9 @@ class LocalCluster(Cluster):
 
     `timing` says how long a silent node is waited for: `local`, `lan` or `wan`.  One that refuses
     connections is known to be dead at once.
+
+    With `cables=True` streams go from process to process through cables that `cut` and `slow` act
+    on, until `heal`.
     """
 
     #: What runs as a node; a test puts a node there that dies when it is told to.
@@ -75,6 +80,7 @@ class LocalCluster(Cluster):
         log_bytes_max: int = 1 << 30,
         timing: str = "local",
         strict: bool = False,
+        cables: bool = False,
     ) -> None:
         query.check()
         if nodes < 1:
@@ -88,6 +94,8 @@ class LocalCluster(Cluster):
         self.warnings = placement.sentences
         if strict and self.warnings:
             raise DefinitionError("; ".join(self.warnings), hint="or start without strict")
+        #: (reader, served) to the cable between them.
+        self._cables: dict[tuple[str, str], Cable] = {}
         self._host, self._port = host, free_port(host, port)
         control_port = free_port(host)
         while control_port == self._port:
@@ -107,6 +115,7 @@ class LocalCluster(Cluster):
             log_bytes_max=log_bytes_max,
             timing=timing,
             hold_clock=True,
+            cables=self._lay_cables() if cables else {},
         )
         self._query = query
         self._trees: dict[str, Tree] = {}
@@ -234,6 +243,58 @@ class LocalCluster(Cluster):
         """Lets a paused node go on (SIGCONT)."""
         self._tree(name).signal(signal.SIGCONT)
 
+    def _lay_cables(self) -> dict[str, dict[str, str]]:
+        """A cable from every node to every other process that serves streams."""
+        laid: dict[str, dict[str, str]] = {}
+        for reader in self.nodes:
+            for served in (KEEPER, *self.nodes):
+                if served != reader:
+                    cable = Cable(partial(self._door_of, served), self._host)
+                    self._cables[reader, served] = cable
+                    laid.setdefault(reader, {})[served] = cable.address
+        return laid
+
+    def _door_of(self, name: str) -> str | None:
+        if name == KEEPER:
+            return self.address
+        address: str | None = self.status()["nodes"].get(name, {}).get("address")
+        return address
+
+    def _between(self, a: str, b: str) -> list[tuple[Cable, bool]]:
+        """The cables between two processes, and whether `a` is the one that connects."""
+        found = [
+            (self._cables[pair], pair == (a, b))
+            for pair in ((a, b), (b, a))
+            if pair in self._cables
+        ]
+        if not found:
+            raise UnbrokenError(
+                f"there is no cable between {a!r} and {b!r}",
+                hint=f"start the cluster with cables=True; its processes are: "
+                f"{', '.join((KEEPER, *self.nodes))}",
+            )
+        return found
+
+    def cut(self, a: str, b: str, *, one_way: bool = False) -> None:
+        """Pulls the cable between two nodes, or a node and the "keeper", until `heal`.
+
+        Streams and acks do not get through; connections stay open, as in a network partition.
+        With `one_way` only what `a` sends to `b` is lost.  What nodes tell the entry and control is
+        not cut: they have not failed.
+        """
+        for cable, a_connects in self._between(a, b):
+            cable.cut(*([THERE if a_connects else BACK] if one_way else []))
+
+    def slow(self, a: str, b: str, seconds: float) -> None:
+        """Makes everything between two processes so much later, until `heal`."""
+        for cable, _ in self._between(a, b):
+            cable.slow(seconds)
+
+    def heal(self) -> None:
+        """Puts all cables back."""
+        for cable in self._cables.values():
+            cable.heal()
+
     def pid(self, name: str) -> int:
         """The process id of a node's Python, or of the "keeper"."""
         return self._tree(name).pid
@@ -247,5 +308,7 @@ class LocalCluster(Cluster):
             if self._lock_file is not None:
                 os.close(self._lock_file)
                 self._lock_file = None
+        for cable in self._cables.values():
+            cable.close()
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)

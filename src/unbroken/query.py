@@ -34,8 +34,9 @@ import pyarrow as pa
 from unbroken import schemas
 from unbroken.definitions import line_of_user, seconds
 from unbroken.errors import DefinitionError, UnbrokenError
-from unbroken.policies import Policy, Restart
+from unbroken.policies import Gap, Policy, Restart, Upstream
 from unbroken.streams.flight import checked_name
+from unbroken.tentative.branch import PROCESS, SUSPEND, WHEN_CUT, Bound
 
 OUTPUT_MODES = ("append", "update")
 #: Where a fragment keeps its state.
@@ -43,6 +44,8 @@ ROCKSDB, MEMORY = STATES = ("rocksdb", "memory")
 MANUAL = "manual"
 EPOCH_S_MIN, EPOCH_S_MAX = 0.01, 86_400.0
 FUTURE_S_MAX = 1e9
+#: What `max_delay` may be.
+DELAY_S_MIN, DELAY_S_MAX = 0.1, 86_400.0
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ class Fragment:
     policy: Policy = field(default_factory=Restart)
     #: Where Spark keeps its state: one of `STATES`.
     state: str = ROCKSDB
+    #: How long it waits for input that is cut off; None: however long it takes.
+    bound: Bound | None = None
 
     @property
     def about(self) -> str:
@@ -155,7 +160,7 @@ class Query:
 
     def fragment(
         self, *inputs: Stream | str, output_mode: str = "append", policy: Policy | None = None,
-        state: str = ROCKSDB,
+        state: str = ROCKSDB, max_delay: str | None = None, when_cut: str | None = None,
     ) -> Callable[..., Fragment]:  # fmt: skip
         """Declares a fragment: decorates a function from DataFrames to a DataFrame.
 
@@ -166,6 +171,12 @@ class Query:
         `state="memory"` keeps state in the JVM's memory, as plain Spark does: faster while it
         is small (say below 200,000 keys, with many of them changing in every epoch).  RocksDB
         keeps it on disk, ships less of it, and has room for millions of keys.
+
+        `max_delay` is how long a new result may wait for input that is cut off.  Then the
+        fragment goes on with the inputs that are there, and says that its epochs are tentative;
+        when the rest has come they are replaced by stable ones.  `when_cut` says how: "process"
+        (the next ones follow as they come), "delay" (each waits as long, for fewer tentative
+        rows) or "suspend" (none is tentative: as without `max_delay`).
 
         >>> from unbroken.policies import Active
         >>> q = Query("q"); clicks = q.source("clicks", "page STRING, n INT")
@@ -197,6 +208,7 @@ class Query:
                 hint="one of ub.Active(replicas=2), ub.Passive(interval='2s'), ub.Upstream(), "
                 "ub.Gap(); or none, for one copy that is started again on its own node",
             )
+        bound = _bound(max_delay, when_cut, policy, where)
         names = tuple(self._input(given, where) for given in inputs)
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -210,7 +222,7 @@ class Query:
             _check_function(function, len(names), where)
             self._unused(made_name, where)
             made = Fragment(
-                made_name, names, function, output_mode, where, policy or Restart(), state
+                made_name, names, function, output_mode, where, policy or Restart(), state, bound
             )
             self.fragments[made_name] = made
             return made
@@ -320,6 +332,38 @@ class Query:
                 hint='write it like "1s", "500ms" or "2min" (10 ms to 24 h), or "manual"',
             )
         return length
+
+
+def _bound(
+    max_delay: str | None, when_cut: str | None, policy: Policy | None, where: str
+) -> Bound | None:
+    """The delay bound of a fragment, checked."""
+    if when_cut not in (None, *WHEN_CUT):
+        raise DefinitionError(
+            f"{where}: when_cut={when_cut!r} is unknown", hint=f"one of {', '.join(WHEN_CUT)}"
+        )
+    if max_delay is None:
+        if when_cut in (None, SUSPEND):
+            return None
+        raise DefinitionError(
+            f"{where}: when_cut={when_cut!r} without max_delay",
+            hint='say how long a result may wait for missing input: max_delay="3s"',
+        )
+    delay_s = seconds(max_delay)
+    if delay_s is None or not DELAY_S_MIN <= delay_s <= DELAY_S_MAX:
+        raise DefinitionError(
+            f"{where}: {max_delay!r} is not a delay",
+            hint='write it like "3s" or "500ms" (100 ms to 24 h)',
+        )
+    if when_cut == SUSPEND:
+        return None
+    if isinstance(policy, Upstream | Gap):
+        raise DefinitionError(
+            f"{where}: max_delay with the policy {policy.text!r} is not there yet: a branch is "
+            "parked on a checkpoint",
+            hint="use ub.Active or ub.Passive, or no policy; or leave out max_delay",
+        )
+    return Bound(delay_s, when_cut or PROCESS)
 
 
 def _cycle(waiting: dict[str, Fragment]) -> list[str]:

@@ -31,7 +31,9 @@ def run(
         )
     count = max((len(given) for given in tables.values()), default=0)
     with LocalCluster(query, nodes, manual=True, **options) as cluster:
-        results = {name: cluster.follow(name, consumer="run") for name in query.sinks}
+        results = {
+            name: cluster.follow(name, consumer="run", tentative=False) for name in query.sinks
+        }
         producers = {name: cluster.producer(name) for name in query.sources}
         for number in range(count):
             for name, producer in producers.items():

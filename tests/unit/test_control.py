@@ -86,9 +86,6 @@ def test_s13_a_hole_overtakes_whom_it_replaces_also_after_a_restart(folder: Path
         assert control.holes.record({**hole, "node": "node-2"}) == {"first": 51, "last": 57}
         again = control.holes.record({**hole, "node": "node-2", "last": 60})
         assert again == {"first": 51, "last": 57}
-            "first": 51,
-            "last": 57,
-        }
         control.dead("node-2")
         assert control.beat("node-1", state="reading plans")["run"] == []
     finally:

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from layers_by_hand import BOOT, again, commit, files, plan, run_batches, work, write
 
-from unbroken.checkpoints.fork import boot_id, forget_before, fork, start
+from unbroken.checkpoints.fork import boot_id, forget_before, fork, park, start
 from unbroken.checkpoints.layers import NOTES_KEPT, Checkpoint, Commit
-from unbroken.errors import DiskError, MisalignedBatch
+from unbroken.errors import CheckpointLost, DiskError, MisalignedBatch
+from unbroken.streams import disk
 
 
 def test_the_first_start_is_an_empty_term(tmp_path: Path):
@@ -186,3 +187,34 @@ def test_older_terms_go_when_the_new_one_has_work_of_its_own(replica: Path):
     forget_before(replica, current.term)
     assert sorted(path.name for path in replica.iterdir()) == ["3", "output"]
     assert again(replica).term == 4
+
+
+def test_a_parked_fork_is_what_everybody_goes_on_from(replica: Path):
+    """What a tentative branch commits counts for nobody: not for a restart, not for a shipment."""
+    parked = park(replica, 1, with_watermarks=False, boot=BOOT)
+    assert (parked.term, parked.epoch) == (2, 105)
+    run_batches(Checkpoint(replica / "1"), range(6, 9))
+    began = again(replica)
+    assert (began.term, began.epoch) == (3, 105)
+
+
+def test_a_crash_between_the_fork_and_its_mark_changes_nothing(
+    replica: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Nothing tentative was made yet: both are at the same epoch."""
+
+    def die(*what: object, **how: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr(disk, "write_whole", die)
+        with pytest.raises(KeyboardInterrupt):
+            park(replica, 1, with_watermarks=False, boot=BOOT)
+    assert again(replica).epoch == 105
+
+
+def test_there_is_nothing_to_park_before_the_first_commit(tmp_path: Path):
+    """A fragment that has done nothing yet waits for its input."""
+    began = start(tmp_path, with_watermarks=False)
+    with pytest.raises(CheckpointLost, match="no committed epoch"):
+        park(tmp_path, began.term, with_watermarks=False)

@@ -177,7 +177,7 @@ def a_replica(folder: Path) -> Replica:
     plan: Any = SimpleNamespace(
         traits=SimpleNamespace(operator_class=OperatorClass.DETERMINISTIC), notes_watermarks=False
     )
-    fragment: Any = SimpleNamespace(name="a", policy=Gap(), inputs=["rows"])
+    fragment: Any = SimpleNamespace(name="a", policy=Gap(), inputs=["rows"], bound=None)
     nothing: Any = None
     return Replica(fragment, folder, nothing, plan, name="a@node-1")
 

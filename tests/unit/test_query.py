@@ -8,7 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from unbroken.errors import DefinitionError, SchemaError
+from unbroken.policies import Upstream
 from unbroken.query import Query
+from unbroken.tentative.branch import DELAY, Bound
 
 WORDS = "ts TIMESTAMP, word STRING"
 
@@ -40,6 +42,19 @@ class NotAFunction:
 
 
 MISTAKES: dict[str, tuple[Callable[[], object], str, str]] = {
+    "a delay without a unit": (
+        lambda: fragment("words", max_delay="3"), "'3' is not a delay", '"500ms"'),
+    "a delay of nothing": (
+        lambda: fragment("words", max_delay="0s"), "'0s' is not a delay", "100 ms to 24 h"),
+    "another way to be cut off": (
+        lambda: fragment("words", max_delay="3s", when_cut="panic"),
+        "when_cut='panic' is unknown", "process, delay, suspend"),
+    "a way to be cut off without a delay": (
+        lambda: fragment("words", when_cut="delay"),
+        "when_cut='delay' without max_delay", 'max_delay="3s"'),
+    "a delay where there is no checkpoint to park": (
+        lambda: fragment("words", max_delay="3s", policy=Upstream()),
+        "max_delay with the policy 'upstream' is not there yet", "ub.Active or ub.Passive"),
     "a query without a proper name": (
         lambda: Query("../etc"), "'../etc' is not a name", "letters, digits"),
     "an epoch length without a unit": (
@@ -225,3 +240,19 @@ def test_epoch_lengths_that_are_fine(text: str, seconds: float):
 def test_a_manual_query_has_no_length():
     """Then producers say when an epoch ends."""
     assert Query("q", epoch="manual").epoch_s is None
+
+
+def test_a_bound_is_only_there_where_results_may_be_tentative():
+    """Without `max_delay`, and with `suspend`, a fragment waits, as it always did."""
+    query = query_with_words()
+    for name, options in {
+        "waits": {},
+        "suspends": {"max_delay": "3s", "when_cut": "suspend"},
+        "goes_on": {"max_delay": "3s"},
+        "delays": {"max_delay": "500ms", "when_cut": "delay"},
+    }.items():
+        query.fragment("words", **options)(one, name=name)
+    bounds = {name: made.bound for name, made in query.fragments.items()}
+    assert bounds == {
+        "waits": None, "suspends": None, "goes_on": Bound(3.0), "delays": Bound(0.5, DELAY),
+    }  # fmt: skip

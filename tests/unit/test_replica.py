@@ -35,7 +35,9 @@ FIRST, LATER = (Epoch.of("a", number, pa.table({"n": [1]})) for number in (0, 58
 
 def start(folder: Path, policy: Policy, kind: OperatorClass, said: Epoch | None) -> None:
     """Starts a replica that has no checkpoint, but has `said` something."""
-    fragment: Any = SimpleNamespace(name="a", policy=policy, inputs=["clicks"], where="query.py:1")
+    fragment: Any = SimpleNamespace(
+        name="a", policy=policy, inputs=["clicks"], where="query.py:1", bound=None
+    )
     known: Any = SimpleNamespace(
         traits=SimpleNamespace(operator_class=kind), notes_watermarks=False, fingerprint=""
     )

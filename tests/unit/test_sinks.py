@@ -355,3 +355,25 @@ def test_a_sink_that_compares_its_newest_epoch_says_that_it_has_it(tmp_path: Pat
     assert thread.wait(2, WAIT_S)
     assert stream.positions[:2] == [1, 1]
     thread.stop()
+
+
+def test_tentative_results_lie_apart_until_they_are_replaced(tmp_path: Path):
+    """A reader of the directory never sees a mixture; what was corrected goes."""
+    sink = DirectorySink(tmp_path, "shop", "pages")
+    said = tmp_path / "_tentative"
+    table = pa.table({"page": ["home"]})
+    assert not sink.write(Epoch.of("pages", 0, table, kind="tentative", branch="1@node-1"))
+    assert sink.next == 0
+    assert [path.name for path in said.iterdir()] == ["epoch-000000000000.parquet"]
+    assert sink.write(Epoch.of("pages", 0, table))
+    assert list(said.iterdir()) == []
+    assert not sink.write(Epoch.of("pages", 0, table, kind="tentative", branch="1@node-1"))
+    assert list(said.iterdir()) == [], "said too late: the result is there"
+
+
+def test_what_an_earlier_process_said_tentatively_goes(tmp_path: Path):
+    """Its branch may be over, and nobody would ever replace it."""
+    table = pa.table({"page": ["home"]})
+    DirectorySink(tmp_path, "shop", "pages").write(Epoch.of("pages", 0, table, kind="tentative"))
+    DirectorySink(tmp_path, "shop", "pages")
+    assert not (tmp_path / "_tentative").exists()

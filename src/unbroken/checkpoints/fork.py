@@ -13,6 +13,8 @@
 * The newest epoch wins, wherever it lies; a term wins over a shipment of the same epoch.
 * A term can be *held*: begun empty, with a Spark query on it that waits before it reads its logs,
   and filled in place at take-over.
+* A fork can be *parked*: the query goes on as a tentative branch, and its own term does not count
+  any more.  A mark in its folder says so; the parked fork is what everybody goes on from.
 * A fork has an id of its own: two queries with one id stop each other.
 * Linked files survive deletion in the original.  The folder appears whole, by a rename; a held term
   is filled with its commit last.
@@ -46,6 +48,8 @@ from unbroken.streams import disk
 
 #: Where that lies which was taken from other nodes, beside the terms.
 SHIPPED = "shipped"
+#: In the folder of a term whose query went on as a tentative branch.
+BRANCH = "tentative"
 FORK_ATTEMPTS = 3
 
 
@@ -98,6 +102,25 @@ def hold(folder: Path, *, with_watermarks: bool, boot: str | None = None) -> Sta
         (held.checkpoint.spark / "offsets").mkdir()
         os.link(found[0].spark / plan, held.checkpoint.spark / plan)
     return held
+
+
+def park(folder: Path, term: int, *, with_watermarks: bool, boot: str | None = None) -> Start:
+    """Forks `term` at its newest commit; what its query commits from now on is tentative.
+
+    First the fork, then the mark: a process that dies in between leaves two of one epoch, and
+    nothing tentative has been made.
+    """
+    source, parked = Checkpoint(folder / str(term)), _next_term(folder)
+    commit = source.last(with_watermarks=with_watermarks)
+    if commit is None:
+        raise CheckpointLost(
+            f"term {term} in {folder} has no committed epoch that could be parked",
+            hint="it waits for its input until there is one",
+        )
+    target = folder / str(parked)
+    made = fork(source, commit, target, boot=boot or boot_id(), home=target)
+    disk.write_whole(source.folder / BRANCH, [str(commit.epoch).encode()])
+    return Start(made, parked, commit.epoch)
 
 
 def empty(folder: Path, *, boot: str | None = None) -> Start:
@@ -250,7 +273,7 @@ def _newest(
 def _checkpoints_in(folder: Path, without: int | None = None) -> Iterator[Checkpoint]:
     """Terms before shipments, newer before older: of equals the first is taken."""
     for term in terms_in(folder):
-        if term != without:
+        if term != without and not (folder / str(term) / BRANCH).exists():
             yield Checkpoint(folder / str(term))
     yield from map(Checkpoint, shipped_in(folder))
 

@@ -194,7 +194,8 @@ class _Results(threading.Thread):
         """Follows; again from where it was if the keeper was away."""
         while self._error is None:
             try:
-                for epoch in self._cluster.follow(self._check.result, self.next):
+                result, start = self._check.result, self.next
+                for epoch in self._cluster.follow(result, start, tentative=False):
                     self._came_s.append(time.monotonic())
                     self._check.take(epoch, self._came_s[-1] - self.began_s)
                     self.lost += epoch.kind == GAP

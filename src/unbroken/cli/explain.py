@@ -22,6 +22,7 @@ from unbroken.policies.guarantee import Guarantee, Recovery, along, guarantee, w
 from unbroken.policies.reach import epochs_kept, keeps
 from unbroken.query import MEMORY, Fragment, Query, Source
 from unbroken.streams.needs import UNDECLARED_EPOCHS
+from unbroken.tentative.branch import SUSPEND, Bound
 
 if TYPE_CHECKING:
     from unbroken.engine.plan import Plan
@@ -96,6 +97,8 @@ def describe(
             "output_mode": stream.output_mode, "schema": schemas.to_ddl(plan.schema),
             "stateful": list(plan.stateful), "state": plan.state,
             "watermarks": [w.text for w in plan.watermarks],
+            "max_delay_s": stream.bound.delay_s_max if stream.bound else None,
+            "when_cut": stream.bound.when_cut if stream.bound else SUSPEND,
             "event_time": plan.event_time, "fingerprint": plan.fingerprint, "where": stream.where,
             **protection[stream.name],
         }  # fmt: skip
@@ -160,6 +163,8 @@ def words(graph: dict[str, Any]) -> str:
         lines += [f"  state     {text}{where}" for text in fragment["stateful"]]
         lines += [] if fragment["stateful"] else ["  state     none"]
         lines += [f"  watermark {text}" for text in fragment["watermarks"]]
+        if fragment["max_delay_s"] is not None:
+            lines += [f"  cut off   {Bound(fragment['max_delay_s'], fragment['when_cut']).text}"]
         lines += _protection(fragment)
     lines += ["", *(f"sink {name}" for name in graph["sinks"])]
     return "\n".join(lines)

@@ -3,6 +3,13 @@
 Epochs that are lost are told as one line for a whole run of them, when the run has ended:
 
     -- epochs 51 to 57 are lost (1,234 rows in)
+
+While input is cut off, rows are marked as tentative; the stable epoch of the same number says later
+what became of them:
+
+    epoch 412  tentative  3 rows  (stable to 411, branch 1@node-3)
+    epoch 412  stable  4 rows  (corrected: 0 rows withdrawn, 1 added)
+    epoch 413  stable  2 rows  (confirmed)
 """
 
 from __future__ import annotations
@@ -19,7 +26,7 @@ from rich.table import Table
 
 from unbroken.cli import arguments
 from unbroken.client.cluster import connect
-from unbroken.epochs import GAP, Epoch, Header, lost_since
+from unbroken.epochs import GAP, TENTATIVE, Epoch, Header, lost_since
 
 #: Rows of one epoch that people are shown; --json has them all.
 ROWS_SHOWN_MAX = 50
@@ -42,7 +49,8 @@ def register(commands: Any) -> None:
     arguments.add_json(
         parser,
         "a JSON object per epoch: epoch, kind, rows, lost, lost_total, digest, event_us_min, "
-        "event_us_max, data",
+        "event_us_max, data; branch and stable_to of tentative ones; confirmed, withdrawn and "
+        "added of those that replace one",
     )
 
 
@@ -109,15 +117,43 @@ def as_json(epoch: Epoch) -> str:
     [{'n': 1}]
     """
     header = epoch.header
-    return json.dumps(
-        {
-            "epoch": header.number, "kind": header.kind, "rows": header.rows,
-            "lost": header.lost, "lost_total": header.lost_total, "digest": header.digest,
-            "event_us_min": header.event_us_min, "event_us_max": header.event_us_max,
-            "data": epoch.table.to_pylist(),
-        },
-        default=_plain,
-    )  # fmt: skip
+    told: dict[str, Any] = {
+        "epoch": header.number, "kind": header.kind, "rows": header.rows,
+        "lost": header.lost, "lost_total": header.lost_total, "digest": header.digest,
+        "event_us_min": header.event_us_min, "event_us_max": header.event_us_max,
+        "data": epoch.table.to_pylist(),
+    }  # fmt: skip
+    if epoch.kind == TENTATIVE:
+        told |= {"branch": header.branch, "stable_to": header.stable_to}
+    if epoch.replaces is not None:
+        told["confirmed"] = epoch.confirmed
+        for name in ("withdrawn", "added"):
+            rows = getattr(epoch.replaces, name)
+            told[name] = None if rows is None else rows.to_pylist()
+    return json.dumps(told, default=_plain)
+
+
+def became(epoch: Epoch) -> str:
+    """What is to be said of an epoch that is tentative, or replaces one that was.
+
+    >>> import pyarrow as pa
+    >>> from unbroken.tentative.correction import replacing
+    >>> said = Epoch.of("alerts", 412, pa.table({"n": [1]}), kind=TENTATIVE, branch="1@node-3",
+    ...                 stable_to=411)
+    >>> became(said), became(replacing(Epoch.of("alerts", 412, pa.table({"n": [1, 2]})), said))
+    ('stable to 411, branch 1@node-3', 'corrected: 0 rows withdrawn, 1 added')
+    """
+    if epoch.kind == TENTATIVE:
+        return f"stable to {epoch.stable_to}, branch {epoch.header.branch}"
+    if epoch.replaces is None:
+        return ""
+    if epoch.confirmed:
+        return "confirmed"
+    withdrawn, added = epoch.replaces.withdrawn, epoch.replaces.added
+    if withdrawn is None or added is None:
+        return "corrected"
+    rows = f"{withdrawn.num_rows:,} row{'' if withdrawn.num_rows == 1 else 's'} withdrawn"
+    return f"corrected: {rows}, {added.num_rows:,} added"
 
 
 def _plain(value: object) -> str:
@@ -126,11 +162,14 @@ def _plain(value: object) -> str:
 
 def _print(console: Console, epoch: Epoch, rows_lost: int) -> None:
     rows = "1 row" if epoch.rows == 1 else f"{epoch.rows:,} rows"
-    told = f"  ({rows_lost:,} lost on the way)" if rows_lost else ""
-    console.print(f"[bold]epoch {epoch.number}[/bold]  {epoch.kind}  {rows}{told}")
-    if not epoch.rows:
+    lost = f"  ({rows_lost:,} lost on the way)" if rows_lost else ""
+    style = "yellow" if epoch.kind == TENTATIVE else ""
+    more = f"  ({text})" if (text := became(epoch)) else ""
+    line = f"[bold]epoch {epoch.number}[/bold]  {epoch.kind}  {rows}{lost}{more}"
+    console.print(line, style=style)
+    if not epoch.rows or epoch.confirmed:
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", style=style)
     for name in epoch.table.column_names:
         table.add_column(name)
     for row in epoch.table.slice(0, ROWS_SHOWN_MAX).to_pylist():

@@ -14,8 +14,9 @@ from typing import Any
 
 from unbroken.client.producer import Producer
 from unbroken.client.progress import raise_failure
-from unbroken.epochs import Epoch
+from unbroken.epochs import FINAL, Epoch
 from unbroken.node.book import BookReader
+from unbroken.streams.both import Both
 from unbroken.streams.flight import Peer, checked_name
 from unbroken.streams.follow import Follower
 
@@ -41,6 +42,7 @@ class Cluster:
         *,
         consumer: str | None = None,
         has: int = 0,
+        tentative: bool = True,
     ) -> Generator[Epoch]:
         """Epochs of `stream` from `start` on as they come, in order, each once; never ends.
 
@@ -49,16 +51,27 @@ class Cluster:
         reads again what it took before says so: it `has` everything below that epoch.
 
         An epoch of kind `gap` has no rows because they are lost, which is not the same as none.
+
+        While input is cut off, a fragment with `max_delay` goes on: its epochs are of kind
+        `tentative` then, and each is replaced later by the stable one of its number, which says
+        what has changed (`epoch.replaces`, `epoch.confirmed`).  `tentative=False` leaves them out.
         """
         checked_name(stream)
         if consumer is not None:
             self._book.agree(stream, {"do": "expect", "consumer": consumer})
         if start is None:
             start = self._book.ask(stream, {"do": "extent"})["first"]
-        return self._follow(stream, start or 0, consumer, has)
+        return self._follow(stream, start or 0, consumer, has, Both if tentative else Follower)
 
-    def _follow(self, stream: str, start: int, consumer: str | None, has: int) -> Generator[Epoch]:
-        follower = Follower(
+    def _follow(
+        self,
+        stream: str,
+        start: int,
+        consumer: str | None,
+        has: int,
+        kind: type[Both] | type[Follower],
+    ) -> Generator[Epoch]:
+        follower = kind(
             stream, start, lambda: self._book.replicas(stream), consumer=consumer or "", has=has
         )
         try:
@@ -69,7 +82,8 @@ class Cluster:
                     raise_failure(self.status(), stream)
                     continue
                 yield epoch
-                if consumer is not None:  # Back here: the caller has done with it.
+                # Back here: the caller has done with it.  Only what is final can be done with.
+                if consumer is not None and epoch.kind in FINAL:
                     ack = {"do": "ack", "consumer": consumer, "term": 1}
                     number = epoch.number
                     self._book.tell(stream, {**ack, "processed": number, "need": number + 1})

@@ -8,7 +8,8 @@
   neither repeats nor misses an epoch, because the note is never asked where to go on (scenario 30).
 * A file is renamed into place when it is complete and on disk: a reader of the directory never
   meets half an epoch, and the ack that lets the cluster forget the epoch leaves only after that.
-* Only what is final is written.  The header of the epoch is in the file's Parquet metadata: an
+* Only what is final is written there; what is tentative lies apart (`said_files`), until it is
+  replaced.  The header of the epoch is in the file's Parquet metadata: an
   epoch that is lost has a file without rows there, of kind `gap`, and is counted as `lost` in the
   note, so that nobody takes it for an epoch in which nothing happened.  `lost_rows` has the rows
   that were lost on the way, also where this stream has no gap itself.
@@ -39,6 +40,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from unbroken.client.cluster import Cluster
+from unbroken.client.said_files import SaidFiles
 from unbroken.epochs import FINAL, GAP, HEADER_KEY, Epoch, Header, contradict
 from unbroken.errors import DivergenceError, EpochGone, UnbrokenError, Unreachable
 from unbroken.streams import disk
@@ -79,6 +81,7 @@ class DirectorySink:
                 hint="put the newest file back to go on after it, or remove "
                 f"{self.folder / NOTE} to begin with epoch 0",
             )
+        self._said = SaidFiles(self.folder, lambda epoch: _to_parquet(epoch, query))
         self._write_note()  # Also finds out, before anything starts, that we may write here.
 
     @property
@@ -91,12 +94,17 @@ class DirectorySink:
         return self.folder / f"epoch-{number:012d}.parquet"
 
     def write(self, epoch: Epoch) -> bool:
-        """Writes the next epoch; False if it is there already, or is not final."""
+        """Writes the next epoch; False if it is there already, or is not final.
+
+        What is tentative is written where nobody can mistake it for a result.
+        """
         if epoch.header.stream != self.stream:
             raise UnbrokenError(
                 f"an epoch of {epoch.header.stream!r} at the sink of {self.stream!r}"
             )
         if epoch.kind not in FINAL:
+            if epoch.number >= self.next:
+                self._said.write(epoch)
             return False
         if epoch.number < self.next:
             self.compare(epoch.header)
@@ -117,6 +125,7 @@ class DirectorySink:
         self.rows += epoch.rows
         self.lost += epoch.kind == GAP
         self._write_note()
+        self._said.replaced(epoch.number)
         return True
 
     def compare(self, header: Header) -> None:
@@ -236,7 +245,8 @@ class SinkThread(threading.Thread):
         while not self._stopped:
             epochs = self._start(self.sink.next - 1, has=self.sink.next)
             try:
-                return self.sink.compare(next(epochs).header)
+                newest = next(epoch for epoch in epochs if epoch.kind in FINAL)
+                return self.sink.compare(newest.header)
             except EpochGone:
                 return  # Trimmed, because we had acked it.
             except Unreachable:

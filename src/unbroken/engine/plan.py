@@ -32,6 +32,8 @@ class Watermark:
 
     node_id: str
     text: str
+    #: The streams whose rows pass it.
+    inputs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,8 @@ class Plan:
     state: str
     #: What its sources were told: the door, the replica's term, who reads.
     options: Mapping[str, str]
+    #: The schemas of its inputs.
+    inputs: Mapping[str, pa.Schema]
 
 
 def analyze(
@@ -116,6 +120,7 @@ def analyze(
         notes_watermarks=len(watermarks) > (0 if isinstance(fragment.policy, Upstream) else 1),
         state=fragment.state,
         options=dict(options or {}),
+        inputs={name: inputs[name] for name in fragment.inputs},
     )
 
 
@@ -168,7 +173,16 @@ def _watermarks(nodes: list[Any]) -> Iterator[Watermark]:
             if node_id not in seen:  # A self-join meets one operator twice.
                 seen.add(node_id)
                 text = tidy(node.simpleString(8)).removeprefix("EventTimeWatermark")
-                yield Watermark(node_id, text.lstrip(" ,"))
+                yield Watermark(node_id, text.lstrip(" ,"), frozenset(_streams(node)))
+
+
+def _streams(node: Any) -> Iterator[str]:
+    """The streams that an operator reads, by the option that their sources were given."""
+    for each in _nodes(node):
+        if each.nodeName() == "StreamingRelationV2":
+            name = each.extraOptions().get("input")
+            if name is not None:
+                yield str(name)
 
 
 def _event_time(schema: pa.Schema, frame: DataFrame) -> str | None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -37,6 +37,7 @@ from unbroken.engine.source import READ_BY_PLANNER
 from unbroken.epochs import digest_of_hashes
 from unbroken.errors import FragmentFailed, MisalignedBatch
 from unbroken.policies.past import Marks
+from unbroken.tentative.branch import followed
 
 HASH = "__unbroken_hash"
 _ERROR = re.compile(r"[\w.]+(Error|Exception|Gone|Lost|Batch)\b")
@@ -85,9 +86,10 @@ class Run:
         spark = frame.sparkSession
         # A pool of its own, so that fragments take turns.
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
-        # Two queries of one session must not have one name: a rehearsal has its own.
+        # Two queries of one session must not have one name: a rehearsal has its own, and a stable
+        # line that starts beside a tentative branch has another term.
         writer = (
-            frame.writeStream.queryName(plan.options["fragment"])
+            frame.writeStream.queryName(f"{plan.options['fragment']}.{start.term}")
             .outputMode(output_mode)
             .option("checkpointLocation", str(start.checkpoint.spark))
             .foreachBatch(self._batch)
@@ -101,6 +103,23 @@ class Run:
     def go_on_from(self, epoch: int | None) -> None:
         """Before it is released: its checkpoint is there, at `epoch`; None for an empty one."""
         self._epoch = epoch
+
+    def seal_with(self, seal: Seal) -> None:
+        """Another takes its epochs from now on; not while it works on one."""
+        self._seal = seal
+
+    def lift_watermarks(self, missing: Collection[str]) -> None:
+        """On a tentative branch, between two epochs: windows close by the inputs that are there."""
+        inputs = [mark.inputs for mark in self._plan.watermarks]
+        if len(inputs) > 1 and missing:
+            self._jvm_calls.submit(self._lift_watermarks, inputs, missing).result(timeout=60)
+
+    def _lift_watermarks(self, inputs: list[frozenset[str]], missing: Collection[str]) -> None:
+        marks = self._take_marks()
+        lifted = followed(marks.operators, inputs, missing)
+        known = [mark for mark in lifted if mark is not None]
+        if lifted != list(marks.operators) and len(known) == len(lifted):
+            self._put_marks(Marks(max(marks.current_ms, min(known)), tuple(lifted)))
 
     def restore_watermarks(self) -> None:
         """Puts back every operator's watermark; before the first epoch after a fork."""

@@ -38,7 +38,10 @@ class Following(threading.Thread):
         """Takes epochs; the thread's own function."""
         while not self.stopped:
             try:
-                for epoch in self._cluster.follow(self._stream, self.next, consumer=self._consumer):
+                epochs = self._cluster.follow(
+                    self._stream, self.next, consumer=self._consumer, tentative=False
+                )
+                for epoch in epochs:
                     at_s = time.time()
                     self.epochs.append(epoch)
                     self.watch.take(at_s, self._due(epoch))

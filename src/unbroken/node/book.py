@@ -8,6 +8,7 @@
   it saw: while the keeper is away, data flows on between those who know each other.
 * Whoever begins a stream anew behind a hole is written in as standing *alone*: from then on the
   book names nobody else for it, and no reader goes back to an older term.
+* On a cluster whose cables can be cut, a reader goes through its own cable to each of them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from unbroken.errors import UnbrokenError, Unreachable
@@ -30,8 +31,10 @@ FRESH_S = 0.5
 class BookReader:
     """The book as another process sees it."""
 
-    def __init__(self, entry: Peer) -> None:
+    def __init__(self, entry: Peer, *, cables: Mapping[str, str] | None = None) -> None:
+        """`cables`: process to the address through which this reader reaches it."""
         self._entry = entry
+        self._cables = cables or {}
         self._lock = threading.Lock()
         self._page: Page = {}
         #: Stream to the highest term under which one replica stands alone, and which.
@@ -50,7 +53,8 @@ class BookReader:
             with contextlib.suppress(Unreachable):  # The last page will do.
                 page = self._entry.act({"do": "book"}, timeout_s=5.0)
                 with self._lock:
-                    self._page = page["streams"]
+                    streams = page["streams"]
+                    self._page = self._through_cables(streams) if self._cables else streams
                     for name, (term, replica) in page["alone"].items():
                         if term > self._alone.get(name, (0, ""))[0]:
                             self._alone[name] = int(term), str(replica)
@@ -64,6 +68,16 @@ class BookReader:
         """From now on nobody but `replica` is named for `stream`, unless under a higher term."""
         word = {"do": "alone", "stream": stream, "replica": replica, "term": term}
         self._entry.act(word, timeout_s=5.0)
+
+    def _through_cables(self, page: Page) -> Page:
+        """A source is served by the process of its name, a replica by its node."""
+        return {
+            stream: {
+                name: self._cables.get(name.rpartition("@")[2], address)
+                for name, address in replicas.items()
+            }
+            for stream, replicas in page.items()
+        }
 
     def _peer(self, address: str) -> Peer:
         """One connection per door; doors that the book no longer names are let go."""

@@ -34,8 +34,9 @@ from unbroken.engine.source import READ_BY_EXECUTORS, READ_BY_PLANNER
 from unbroken.errors import CheckpointLost, DiskError, UnbrokenError, Unreachable
 from unbroken.node import setup, successor
 from unbroken.node.book import BookReader
+from unbroken.node.lines import PlanFor
 from unbroken.node.rehearsal import Rehearsals
-from unbroken.node.replica import PlanFor, Replica
+from unbroken.node.replica import Replica
 from unbroken.node.staged import STAGED
 from unbroken.node.standby import Standby
 from unbroken.node.tries import Tries
@@ -167,6 +168,7 @@ class Hosted:
             replica.log, consumers, keep=keep, begins_later=begins_later,
             may_trim=lambda: time.monotonic() < self._trusted_until_s,
         )  # fmt: skip
+        served.tentative = replica.said
         for client in clients:
             served.expect(client)
         self._serve_staged(replica)

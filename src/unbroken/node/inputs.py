@@ -3,6 +3,7 @@
     followers ─▶ buffers ─▶ gate
 
 Bodies wait in a bounded buffer until the gate lets them through and Spark has committed them.
+What is tentative goes another way: no gate of a stable line ever hears of it.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from unbroken.epochs import Epoch
+from unbroken.epochs import TENTATIVE, Epoch
 from unbroken.errors import CheckpointLost, EpochGone, UnbrokenError
 from unbroken.node.book import BookReader
+from unbroken.streams.both import Both
 from unbroken.streams.flight import POLL_S
 from unbroken.streams.follow import Follower
 
@@ -45,7 +47,8 @@ class Waiting(Protocol):
 class Inputs:
     """The inputs of one replica from epoch `first` on; `changed` is notified of all that happens.
 
-    `arrived` is called with stream and number under `changed`, in order, none skipped.
+    `arrived` is called with stream and number under `changed`, in order, none skipped.  `heard` is
+    called in the same way with what producers say tentatively; without it nobody listens to that.
     """
 
     def __init__(
@@ -57,29 +60,38 @@ class Inputs:
         consumer: str,
         changed: threading.Condition,
         arrived: Callable[[str, int], None],
+        heard: Callable[[str, Epoch], None] | None = None,
     ) -> None:
         self._changed = changed
+        self._heard = heard
         self._arrived = arrived
         self._buffers: dict[str, dict[int, Epoch]] = {name: {} for name in streams}
-        self._followers: list[Follower] = []
+        self._followers: list[Follower | Both] = []
         self._stopped = False
         self._consumer = consumer
         #: Why no more will come; None while all is well.
         self.error: UnbrokenError | None = None
         for name in streams:
-            follower = Follower(name, first, partial(book.replicas, name), consumer=consumer)
+            kind = Follower if heard is None else Both
+            follower = kind(name, first, partial(book.replicas, name), consumer=consumer)
             self._followers.append(follower)
             threading.Thread(
                 target=self._fill, args=(name, follower), daemon=True, name=f"fill-{name}"
             ).start()
 
-    def _fill(self, name: str, follower: Follower) -> None:
+    def _fill(self, name: str, follower: Follower | Both) -> None:
         """Keeps the buffer of one input filled, a few epochs ahead of Spark."""
         buffer = self._buffers[name]
         try:
             while not self._stopped:
                 epoch = follower.take(timeout_s=POLL_S)
                 if epoch is None:
+                    continue
+                if epoch.kind == TENTATIVE:
+                    assert self._heard is not None, "only whoever listens hears it"
+                    with self._changed:
+                        self._heard(name, epoch)
+                        self._changed.notify_all()
                     continue
                 with self._changed:
                     self._changed.wait_for(lambda: self._stopped or _has_room(buffer))

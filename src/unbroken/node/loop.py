@@ -53,7 +53,7 @@ class Node:
         self._life = Life(self._folder)
         self._query, self._setup = setup.load(folder)
         self._entry = Peer(self._setup.entry)
-        self._book = BookReader(self._entry)
+        self._book = BookReader(self._entry, cables=self._setup.cables.get(name))
         self.door = Door(host)
         self._control = Peer(self._setup.control)
         self._state = "starting Spark"

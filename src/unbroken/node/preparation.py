@@ -26,7 +26,8 @@ from collections.abc import Callable
 from typing import Any
 
 from unbroken.errors import UnbrokenError
-from unbroken.node.replica import PlanFor, Replica
+from unbroken.node.lines import PlanFor
+from unbroken.node.replica import Replica
 
 SETTLE_S = 5.0
 SETTLE_S_MAX = 30.0

@@ -28,7 +28,8 @@ from unbroken.epochs import Epoch
 from unbroken.errors import UnbrokenError
 from unbroken.gate import Gate
 from unbroken.node.book import BookReader
-from unbroken.node.replica import PlanFor, Replica
+from unbroken.node.lines import PlanFor
+from unbroken.node.replica import Replica
 from unbroken.query import Fragment
 from unbroken.streams.follow import Follower
 

@@ -9,12 +9,14 @@
 * An ack leaves only after Spark has committed the epoch and its watermarks are noted (invariant 6).
 * Output that must not be seen twice with other rows is *staged* first (see `staged`).
 * A full output log holds the gate: pushing back is never silent, the sentence says who holds it.
+* While input is cut off it may have a second query, a tentative branch (see `lines`).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,8 @@ from unbroken.errors import UnbrokenError
 from unbroken.gate import Gate
 from unbroken.node import checks
 from unbroken.node.book import BookReader
-from unbroken.node.health import Health
 from unbroken.node.inputs import Inputs, Waiting
+from unbroken.node.lines import Lines, PlanFor
 from unbroken.node.oldest import OldestSession, reader
 from unbroken.node.parts import Parts, nth_slice
 from unbroken.node.staged import Confirmed, Staged
@@ -38,16 +40,14 @@ from unbroken.policies.guarantee import holds_output
 from unbroken.policies.past import Past, Seed
 from unbroken.policies.sessions import SessionPast, past_of
 from unbroken.query import Fragment
+from unbroken.streams.branch_log import BranchLog
 from unbroken.streams.flight import POLL_S
 from unbroken.streams.log import EpochLog, drop_torn_tail
 from unbroken.streams.needs import ack
 from unbroken.streams.source_log import LOG_BYTES_MAX
 
-#: Makes the plan for a term.
-PlanFor = Callable[[int], Plan]
 
-
-class Replica(Health):
+class Replica(Lines):
     """Runs one fragment on this node.  `known` is what is known of its plan already."""
 
     def __init__(
@@ -71,6 +71,8 @@ class Replica(Health):
         last = self.log.last_header
         #: Epochs and rows that this fragment has given up, in holes of its own.
         self.losses = (last.gaps_here, last.lost_here) if last else (0, 0)
+        if fragment.bound is not None:
+            self.said = BranchLog(folder / "tentative", fragment.name)
         self._book = book
         self._log_bytes_max = log_bytes_max
         self._parts = Parts()
@@ -95,7 +97,7 @@ class Replica(Health):
             self.staged = Staged(self.folder / "staged", self.log, committed=committed)
 
     @property
-    def notes_watermarks(self) -> bool:
+    def notes_watermarks(self) -> bool:  # type: ignore[override]
         """Whether its checkpoint counts only with a note of every operator's watermark."""
         return self._plan.notes_watermarks
 
@@ -139,15 +141,28 @@ class Replica(Health):
         if self._held is None:
             self._start_query(plan, began)
         checks.same_code(self.fragment, self.log, self._plan.fingerprint)
-        self._gate = gate = Gate(self.fragment.inputs, committed=committed)
-        self._inputs = self._waiting(committed + 1, gate)
-        assert self._run is not None
-        self._run.go_on_from(committed if seed or began.epoch is not None else None)
+        self._go_on_after(committed, fresh=seed is None and began.epoch is None)
         self._read_oldest(began)
-        self.sentence = f"started as term {self.term} after epoch {committed}"
+
+    def _go_on_after(self, committed: int, *, fresh: bool = False) -> None:
+        """Everything is there: the query that was started is let go."""
+        gate = Gate(self.fragment.inputs, committed=committed)
+        inputs = self._waiting(committed + 1, gate)
         with self._changed:
+            self._gate, self._inputs = gate, inputs
+            assert self._run is not None
+            self._run.go_on_from(None if fresh else committed)
+            self.sentence = f"started as term {self.term} after epoch {committed}"
             self.first = committed + 1
             self._changed.notify_all()
+
+    def _resume(self, began: fork.Start) -> None:
+        """The stable line's own query, beside the branch."""
+        assert self._plan_for is not None
+        assert began.epoch is not None
+        self._restored = False
+        self._start_query(self._plan_for, began)
+        self._go_on_after(began.epoch)
 
     def _read_oldest(self, began: fork.Start) -> None:
         if isinstance(self._past, SessionPast):
@@ -157,12 +172,16 @@ class Replica(Health):
             )
 
     def _waiting(self, first: int, gate: Gate) -> Waiting:
+        arrived, listen = self._arrived(gate), {}
+        if self._arrivals is not None:
+            listen = {"heard": partial(self._heard, self._arrivals)}
         return Inputs(
             self.fragment.inputs, first, self._book, consumer=self.name, changed=self._changed,
-            arrived=gate.offer,
+            arrived=arrived, **listen,
         )  # fmt: skip
 
     def _start_query(self, plan: PlanFor, began: fork.Start) -> None:
+        self._plan_for = plan
         self.term = began.term
         self._plan = plan(began.term)
         self._run = Run(
@@ -175,6 +194,9 @@ class Replica(Health):
 
     def ask(self, stream: str, after: int, term: int, *, rows: bool) -> pa.Table | None:
         """Spark's question: what comes after `after` on `stream`?  None is "not yet"."""
+        branch = self.branch
+        if branch is not None and term == branch.term:
+            return branch.ask(stream, after, rows=rows)
         self._check_term(term)
         assert self._gate is not None
         assert self._inputs is not None
@@ -182,9 +204,11 @@ class Replica(Health):
         if after == self._gate.released:
             self._committed(after)
         with self._changed:
-            number = self._changed.wait_for(lambda: self._next(after), POLL_S)
+            number = self._wait_next(after)
             if self._failed_by_itself is not None:
                 raise self._failed_by_itself
+        if term != self.term:
+            return None  # It has just become a branch: asked again, it is answered as such.
         if not number:
             return None
         epoch = self._inputs.epoch(stream, int(number) - 1)
@@ -231,8 +255,11 @@ class Replica(Health):
         with self._changed:
             self._gate.asked(after=epoch)
             self._inputs.done(epoch)
+            if self._arrivals is not None:
+                self._arrivals.done(epoch)
             self._changed.notify_all()
-        if self.epochs_done == 1:
+        self._look_at_branch()
+        if self.epochs_done == 1 and self.branch is None:
             fork.forget_before(self.folder, self.term)
 
     def _restore(self, run: Run, epoch: int) -> None:
@@ -246,12 +273,19 @@ class Replica(Health):
 
     def slice(self, stream: str, number: int, index: int, count: int, term: int) -> pa.Table:
         """One of `count` equal slices of a released epoch, for an executor."""
+        branch = self.branch
+        if branch is not None and term == branch.term:
+            return branch.slice(stream, index, count)
         self._check_term(term)
         assert self._inputs is not None
         return nth_slice(self._inputs.epoch(stream, number).table, index, count)
 
     def put_part(self, epoch: int, part: int, attempt: int, table: pa.Table, term: int) -> None:
         """An executor pushes a part of the epoch that Spark works on."""
+        branch = self.branch
+        if branch is not None and term == branch.term:
+            branch.parts.put(epoch, part, attempt, table)
+            return
         self._check_term(term)
         self._parts.put(epoch, part, attempt, table)
 
@@ -285,6 +319,7 @@ class Replica(Health):
             gaps_here=gaps, lost_here=rows_lost,
         )  # fmt: skip
         (self.staged or self.log).append(epoch)
+        self._correct(epoch)
         self.rows_out += epoch.rows
 
     def acks(self, owed: int, clients: Sequence[str] = ()) -> list[tuple[str, dict[str, Any]]]:

@@ -43,6 +43,8 @@ class Setup:
     #: Whether a new query's clock waits for `begin`: Spark takes long to start, and the epochs of
     #: that time would be a backlog before the first row.
     hold_clock: bool = False
+    #: Who reaches whom through a cable that can be cut: reader to process to address.
+    cables: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def consumers(self, query: Query, stream: str) -> list[str]:
         """The replicas that read `stream`, by name: each of them acks, and holds back trimming."""

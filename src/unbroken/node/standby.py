@@ -28,8 +28,9 @@ from unbroken.checkpoints.manifest import checksum
 from unbroken.checkpoints.take import take
 from unbroken.errors import UnbrokenError, Unreachable
 from unbroken.node.book import BookReader
+from unbroken.node.lines import PlanFor
 from unbroken.node.preparation import Preparation
-from unbroken.node.replica import PlanFor, Replica
+from unbroken.node.replica import Replica
 from unbroken.streams.copy_log import extend_log
 from unbroken.streams.flight import POLL_S, Peer
 from unbroken.streams.needs import ack

@@ -70,6 +70,8 @@ class Follower:
         self._peers: dict[str, Peer] = {}
         #: Replicas that no longer have what we need.
         self._gone: set[str] = set()
+        #: Headers come first, because rows may be known already.
+        self.by_headers = False
         #: Whether the book names one replica: nobody else could announce an epoch.
         self._alone = False
         #: Bodies that came with their announcement, by replica and number.
@@ -89,32 +91,54 @@ class Follower:
         """Replicas that were refused, in sentences."""
         return list(self._merge.refused.values())
 
-    def take(self, timeout_s: float) -> Epoch | None:
-        """The next epoch, in order, none skipped; None after `timeout_s`."""
+    def take(
+        self,
+        timeout_s: float,
+        *,
+        unless: Callable[[], bool] = lambda: False,
+        known: Callable[[Header], Epoch | None] = lambda header: None,
+    ) -> Epoch | None:
+        """The next epoch, in order, none skipped; None after `timeout_s`.
+
+        `unless`: there is something else to do; looked at again after `wake`.  `known` gives an
+        epoch whose rows need not be fetched.
+        """
         deadline = time.monotonic() + timeout_s
         while True:
             with self._changed:
                 wait_s = max(0.0, deadline - time.monotonic())
                 self._changed.wait_for(
-                    lambda: self._merge.wanted() or self._error or self._closed.is_set(), wait_s
+                    lambda: (
+                        self._merge.wanted() or self._error or self._closed.is_set() or unless()
+                    ),
+                    wait_s,
                 )
                 if self._error is not None:
                     raise self._error
                 fetch = self._merge.wanted()
+                header = self._merge.header(fetch.number) if fetch else None
             if fetch is None:
                 return None
-            epoch = self._take_at_hand(fetch) or self._fetch_first(fetch)
+            said = known(header) if header else None
+            epoch = self._take_at_hand(fetch, said) or self._fetch_first(fetch)
             if epoch is not None:
                 return epoch
 
-    def _take_at_hand(self, fetch: Fetch) -> Epoch | None:
-        """A body that came with its announcement."""
+    def _take_at_hand(self, fetch: Fetch, said: Epoch | None) -> Epoch | None:
+        """One whose rows are known, or a body that came with its announcement."""
         with self._changed:
             epoch = self._at_hand.pop((fetch.replica, fetch.number), None)
-            if epoch is not None:
+            epoch = epoch if said is None else said
+            if epoch is not None and self._merge.allows(fetch.replica):
                 self._merge.taken(fetch.number)
                 self._changed.notify_all()
-        return epoch
+                return epoch
+        return None
+
+    def wake(self) -> None:
+        """Somebody else has news for whoever waits in `take`."""
+        with self._changed:
+            self._changed.notify_all()
 
     def _fetch_first(self, fetch: Fetch) -> Epoch | None:
         """The body from `fetch.replica`, or from another that announced it if that one stalls."""
@@ -256,7 +280,7 @@ class Follower:
         """Asks for news once, and tells the merge."""
         with self._changed:
             # Where nobody else could be asked for a body, it comes with its announcement.
-            alone = self._alone
+            alone = self._alone and not self.by_headers
             ahead = BODIES_AHEAD_MAX if alone else AHEAD_EPOCHS_MAX
             self._changed.wait_for(
                 lambda: self._closed.is_set() or self._ask_from[replica] < self._merge.next + ahead

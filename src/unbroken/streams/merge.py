@@ -161,6 +161,11 @@ class Merge:
         free = [r for r in copies.replicas if r not in besides] if copies else []
         return Fetch(free[0], self.next) if free else None
 
+    def header(self, number: int) -> Header | None:
+        """What was announced under `number`, if it was not taken yet."""
+        copies = self._copies.get(number)
+        return copies.header if copies else None
+
     def others(self, fetch: Fetch) -> bool:
         """Whether anybody else has announced what `fetch` asks for."""
         copies = self._copies.get(fetch.number)

@@ -15,6 +15,9 @@
     seed    {stream, consumer}             its need, and the seed that its acks carried, if any
     consumers {stream}                     the clients that it keeps epochs for, by name
     release {stream, consumer, term}       it will not come back
+    tentative {stream, branch, from}       what a branch says beyond its stable epochs, if one does;
+                                           waits a while.  None: this stream never has a branch
+    said    {stream, branch, number}       header and rows of a tentative epoch
 
 What consumers said under which term is kept on disk beside the log: a producer that restarted must
 not believe a replica that was replaced before (invariant 5).
@@ -41,6 +44,7 @@ import pyarrow as pa
 from unbroken.epochs import Epoch
 from unbroken.errors import EpochGone, UnbrokenError, Unreachable
 from unbroken.streams import disk
+from unbroken.streams.branch_log import BranchLog
 from unbroken.streams.flight import POLL_S, Command, Door, checked_consumer
 from unbroken.streams.hole import UNNAMED, Begin, Positions
 from unbroken.streams.log import EpochLog
@@ -69,6 +73,8 @@ class Served:
         expected meanwhile.
         """
         self.log = log
+        #: What is said beyond the stable epochs while input is cut off; None if that never happens.
+        self.tentative: BranchLog | None = None
         #: While true, followers are heard and told nothing: where a hole begins depends on them.
         self.begins_later = begins_later
         #: The term under which this replica stands alone; 0: it does not, or has not begun to.
@@ -322,6 +328,8 @@ class StreamDoor:
         door.on_act("ack", self._ack)
         door.on_act("seed", self._seed)
         door.on_act("consumers", self._consumers)
+        door.on_act("tentative", self._tentative)
+        door.on_get("said", self._said)
 
     def __getitem__(self, name: str) -> Served:
         found = self.streams.get(name)
@@ -401,6 +409,19 @@ class StreamDoor:
     def _seed(self, command: Command) -> dict[str, Any]:
         need, seed = self[command["stream"]].seed(checked_consumer(command["consumer"]))
         return {"need": need, "seed": seed}
+
+    def _tentative(self, command: Command) -> dict[str, Any] | None:
+        said = self[command["stream"]].tentative
+        if said is None:
+            return None
+        branch, headers = said.news(str(command["branch"]), int(command["from"]), POLL_S)
+        return {"branch": branch, "headers": [header.to_json() for header in headers]}
+
+    def _said(self, command: Command) -> pa.Table:
+        said = self[command["stream"]].tentative
+        if said is None:
+            raise Unreachable(f"{command['stream']!r} has no tentative epochs")
+        return said.read(str(command["branch"]), int(command["number"])).stamped()
 
     def _consumers(self, command: Command) -> list[str]:
         return self[command["stream"]].clients

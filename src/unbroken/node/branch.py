@@ -1,0 +1,259 @@
+"""A tentative branch: the query that was running goes on, with the inputs that are there.
+
+    inputs ─▶ gate (without what is missing) ─▶ Spark, state in memory ─▶ seal ─▶ branch log
+
+* It is the very query that ran: nothing is started, nothing is restored, so it is not late however
+  large the state is (scenario 8).  Its checkpoint does not count any more: the fork that was parked
+  does.
+* A missing input's epoch is what that input says tentatively, or empty.  What comes of it later,
+  when the branch is past that number, is dropped here: the stable line reads it for itself.
+* An epoch is given to all of Spark's sources alike, as it was when it was released, also if the
+  missing part comes between two of their questions.
+* It acks nothing, ships nothing, and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from unbroken.engine.plan import Plan
+from unbroken.engine.run import Run
+from unbroken.epochs import TENTATIVE, Epoch
+from unbroken.errors import FenceError, FragmentFailed
+from unbroken.gate import Gate
+from unbroken.node.inputs import Waiting
+from unbroken.node.parts import Parts, nth_slice
+from unbroken.streams.branch_log import BranchLog
+from unbroken.streams.flight import POLL_S
+from unbroken.tentative.branch import LATE_S, Silence, is_near
+from unbroken.tentative.correction import REPLACED, Correction, difference
+
+#: Tentative epochs of an input that wait for a branch.  More are dropped: the branch does without.
+SAID_EPOCHS_MAX = 256
+SAID_BYTES_MAX = 128 << 20
+
+
+class Arrivals:
+    """What comes in for one query: the gate is told, and when it came is noted."""
+
+    def __init__(self, gate: Gate, silence: Silence) -> None:
+        self.gate, self.silence = gate, silence
+        #: What inputs have said tentatively, and nobody has used yet.
+        self._said: dict[str, dict[int, Epoch]] = {}
+        #: Told too, once the query is a branch.
+        self.also: Callable[[int], None] | None = None
+
+    def arrived(self, stream: str, number: int) -> None:
+        """An epoch has come; in order, none skipped."""
+        self.gate.offer(stream, number)
+        self.silence.arrived(stream, number, now_s=time.monotonic())
+        self._said.get(stream, {}).pop(number, None)
+        if self.also is not None:
+            self.also(number)
+
+    def heard(self, stream: str, epoch: Epoch) -> None:
+        """An input that is cut off itself goes on, tentatively."""
+        said = self._said.setdefault(stream, {})
+        size = sum(each.header.bytes for each in said.values())
+        if epoch.number > self.gate.released and (
+            len(said) < SAID_EPOCHS_MAX and size < SAID_BYTES_MAX
+        ):
+            said[epoch.number] = epoch
+            self.silence.heard(stream, epoch.number, now_s=time.monotonic())
+
+    def said(self, stream: str, number: int) -> Epoch | None:
+        """What `stream` says tentatively."""
+        return self._said.get(stream, {}).get(number)
+
+    def waited_s(self, number: int, inputs: Waiting) -> float:
+        """How long epoch `number` has waited upstream: the most that any of its inputs tells."""
+        missing = self.silence.missing(number)
+        epochs = [inputs.epoch(name, number) for name in self.silence.inputs if name not in missing]
+        epochs += [said for name in missing if (said := self.said(name, number)) is not None]
+        return max((epoch.header.waited_s for epoch in epochs), default=0.0)
+
+    def done(self, number: int) -> None:
+        """Epoch `number` is done, and those before it."""
+        self.silence.done(number)
+        for said in self._said.values():
+            for old in [each for each in said if each <= number]:
+                del said[old]
+
+
+class Branch:
+    """One fragment's query from the moment that it goes on without all of its inputs."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        term: int,
+        run: Run,
+        plan: Plan,
+        inputs: Waiting,
+        arrivals: Arrivals,
+        parts: Parts,
+        said: BranchLog,
+        changed: threading.Condition,
+        stable: Callable[[], int | None],
+        healed: Callable[[], None],
+        bytes_max: int,
+    ) -> None:
+        """`stable` tells how far the stable line is, None while it does not run; `healed` is
+        called when all inputs have what it needs to go on.
+        """
+        self.name, self.term, self.parts = name, term, parts
+        self._run, self._plan, self._inputs = run, plan, inputs
+        self._arrivals = arrivals
+        self._gate, self._silence = arrivals.gate, arrivals.silence
+        self._said, self._changed = said, changed
+        self._stable, self._healed = stable, healed
+        self._bytes_max = bytes_max
+        self._ended = False
+        #: The epoch that Spark works on, as it was released.
+        self._given: dict[str, Epoch] = {}
+        self._missing: list[str] = []
+        self._waited_s = 0.0
+        #: Held while an epoch is said or replaced: the stable one must come after.
+        self._saying = threading.Lock()
+        self.correction = Correction(name, after=self._gate.committed)
+        self._replaced_to = self._gate.committed
+        #: What it does, in a sentence.
+        self.sentence = ""
+        said.begin(name, after=self._gate.committed)
+        arrivals.also = self._came
+        run.seal_with(self.seal)
+
+    def reads(self, arrivals: Arrivals) -> bool:
+        """Whether it is the one that reads what comes in there."""
+        return self._arrivals is arrivals
+
+    @property
+    def newest(self) -> int:
+        """The newest epoch that it works on or has done."""
+        return self._gate.released
+
+    def _came(self, number: int) -> None:
+        """Under `changed`: an epoch has come, perhaps one that the branch did without."""
+        if number <= self._gate.released:
+            self._inputs.done(number)
+        if self._gate.complete > self.correction.after:
+            self._healed()
+
+    def ask(self, stream: str, after: int, *, rows: bool) -> pa.Table | None:
+        """Spark's question: what comes after `after` on `stream`?  None is "not yet"."""
+        if after == self._gate.released and after != self._gate.committed:
+            self._committed(after)
+        deadline_s = time.monotonic() + POLL_S
+        with self._changed:
+            while not self._release(after, now_s := time.monotonic()):
+                if now_s >= deadline_s:
+                    return None
+                until_s = min(deadline_s, self._due_s(after + 1) or deadline_s)
+                self._changed.wait(max(0.001, until_s - now_s))
+                if time.monotonic() > until_s + LATE_S:
+                    self._silence.forgive(time.monotonic())
+            epoch = self._given[stream]
+        return epoch.stamped() if rows else epoch.stamped().slice(0, 0)
+
+    def _release(self, after: int, now_s: float) -> bool:
+        """Whether the epoch after `after` is released, now or before."""
+        if self._ended or self._inputs.error is not None:
+            raise FenceError(f"branch {self.name} has ended", hint="the stable line goes on")
+        number = after + 1
+        if self._gate.released == number:
+            return True
+        stable = self._stable()
+        if stable is not None and stable >= after:
+            return False  # It has caught up: this branch is about to end.
+        if self._said.bytes >= self._bytes_max:
+            self.sentence = f"the tentative log holds {self._said.bytes:,} bytes, its limit"
+            return False
+        missing = self._gate.missing
+        if missing or is_near(stable, number):
+            due_s = self._due_s(number)
+            if due_s is None or now_s < due_s:
+                return False
+        since_s = self._silence.waits_since_s(number)
+        waited_s = 0.0 if since_s is None or not missing else now_s - since_s
+        self._waited_s = self._arrivals.waited_s(number, self._inputs) + waited_s
+        self._missing = self._silence.silent(number)
+        self._given = {
+            name: self._arrivals.said(name, number) or _nothing(name, number, schema)
+            if name in missing
+            else self._inputs.epoch(name, number)
+            for name, schema in self._plan.inputs.items()
+        }
+        self._gate.asked(after=after, incomplete=True)
+        without = f" without {', '.join(self._missing)}" if self._missing else ""
+        self.sentence = f"tentative from epoch {self.correction.after + 1} on: {number}{without}"
+        return True
+
+    def _due_s(self, number: int) -> float | None:
+        return self._silence.due_s(
+            number, waited_s=self._arrivals.waited_s(number, self._inputs), tentative=True,
+            near=is_near(self._stable(), number),
+        )  # fmt: skip
+
+    def _committed(self, epoch: int) -> None:
+        """Spark has done with `epoch`."""
+        self._run.lift_watermarks(self._missing)
+        with self._changed:
+            self._gate.commit(epoch)
+            self._inputs.done(epoch)
+            self._arrivals.done(epoch)
+            self._changed.notify_all()
+
+    def slice(self, stream: str, index: int, count: int) -> pa.Table:
+        """One of `count` equal slices of the released epoch, for an executor."""
+        return nth_slice(self._given[stream].table, index, count)
+
+    def seal(self, number: int, rows: pa.Table, digest: str) -> None:
+        """Spark has made epoch `number`: said, unless the stable one is there already."""
+        present = [e.header for name, e in self._given.items() if name not in self._missing]
+        epoch = Epoch.of(
+            self._said.stream, number, rows, digest=digest, event_time=self._plan.event_time,
+            kind=TENTATIVE, branch=self.name, term=self.term, fingerprint=self._plan.fingerprint,
+            sealed_us=min((header.sealed_us for header in present), default=0),
+            lost=sum(header.lost for header in present), waited_s=round(self._waited_s, 3),
+            stable_to=self._replaced_to,
+        )  # fmt: skip
+        with self._saying:
+            if number > self._replaced_to and not self._ended:
+                self._said.append(epoch)
+                self.correction.said(epoch.header)
+
+    def correct(self, epoch: Epoch) -> None:
+        """The stable line has made `epoch`: what was said under its number is replaced."""
+        with self._saying:
+            self._replaced_to = epoch.number
+            if self.correction.became(epoch.header) == REPLACED:
+                said = self._said.read(self.name, epoch.number).table
+                withdrawn, added = difference(said, epoch.table)
+                self.correction.changed(withdrawn.num_rows + added.num_rows)
+            self._said.replaced(epoch.number)
+
+    def failure(self) -> FragmentFailed | None:
+        """Why its query stopped, if it did by itself."""
+        return None if self._ended else self._run.failure()
+
+    def end(self) -> None:
+        """It says nothing more; its query is refused from now on, and still has to be stopped."""
+        with self._saying, self._changed:
+            self._ended = True
+            self._said.end()
+            self._changed.notify_all()
+
+    def stop(self) -> None:
+        """Ends its query, which may take a while."""
+        self._inputs.stop()
+        self._run.stop()
+
+
+def _nothing(stream: str, number: int, schema: pa.Schema) -> Epoch:
+    """What a branch takes for an epoch that is missing."""
+    return Epoch.of(stream, number, schema.empty_table(), digest="", kind=TENTATIVE)

@@ -1,0 +1,231 @@
+"""The two lines of a replica while input is cut off: one is stable, the other tentative.
+
+    stable      … 411 ┤ parked ············ healed ─▶ 412 413 … 431 ─▶ the fragment's query
+                      │ fork                second query             ▲ caught up: the branch goes
+    tentative         └ 412' 413' ········ 430' 431' ────────────────┘
+                        the query that ran, state in memory
+
+* An input that is silent for longer than the bound makes the replica park a fork of its checkpoint
+  at the last stable epoch, and go on.  From then on "the replica" is the parked line: it acks, is
+  shipped, repaired and restarted as of its last stable epoch, however far the branch is.
+* When all inputs have the next stable epoch a second query starts from the parked fork.  The branch
+  goes on meanwhile; should an input fall silent again it simply goes on longer.
+* A branch that fails is given up; the stable line starts at once, and may park again.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from unbroken.checkpoints import fork
+from unbroken.engine.plan import Plan
+from unbroken.epochs import Epoch
+from unbroken.errors import UnbrokenError
+from unbroken.gate import Gate
+from unbroken.node.branch import Arrivals, Branch
+from unbroken.node.health import Health
+from unbroken.node.parts import Parts
+from unbroken.streams.branch_log import BranchLog
+from unbroken.streams.flight import POLL_S
+from unbroken.tentative.branch import LATE_S, Silence
+
+#: Makes the plan for a term.
+PlanFor = Callable[[int], Plan]
+
+
+class Lines(Health):
+    """Parks, goes on, and comes together again; only for fragments with a delay bound."""
+
+    name: str
+    folder: Path
+    notes_watermarks: bool
+    _parts: Parts
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: The query that goes on without all of its inputs; None while all is well.
+        self.branch: Branch | None = None
+        #: What the branch says; None for a fragment that waits, however long.
+        self.said: BranchLog | None = None
+        #: What was said last about a partition, in a sentence.
+        self.partition = ""
+        self._plan_for: PlanFor | None = None
+        self._arrivals: Arrivals | None = None
+        self._parked: fork.Start | None = None
+        self._not_resumed: UnbrokenError | None = None
+
+    # For the replica.
+
+    def _next(self, after: int) -> int | None:
+        raise NotImplementedError
+
+    def _resume(self, began: fork.Start) -> None:
+        """Starts the stable line's query from the parked fork."""
+        raise NotImplementedError
+
+    def _arrived(self, gate: Gate) -> Callable[[str, int], None]:
+        """Who is told of what comes in for `gate`."""
+        bound = self.fragment.bound
+        if bound is None:
+            return gate.offer
+        silence = Silence(self.fragment.inputs, bound, committed=gate.committed)
+        silence.forgive(time.monotonic())
+        self._arrivals = Arrivals(gate, silence)
+        return self._arrivals.arrived
+
+    def _heard(self, arrivals: Arrivals, stream: str, epoch: Epoch) -> None:
+        """Under `changed`: an input says something tentatively; only a branch can use it."""
+        branch = self.branch
+        if branch is None or branch.reads(arrivals):
+            arrivals.heard(stream, epoch)
+
+    def _wait_next(self, after: int) -> int | None:
+        """Under `changed`: the next epoch's number plus one, or None; it may part meanwhile."""
+        if self._arrivals is None:
+            number: int | None = self._changed.wait_for(lambda: self._next(after), POLL_S)
+            return number
+        deadline_s = time.monotonic() + POLL_S
+        while True:
+            number, now_s = self._next(after), time.monotonic()
+            if number or now_s >= deadline_s or self._stopped:
+                return number
+            due_s = self._due_s(after + 1)
+            if due_s is not None and now_s >= due_s:
+                self._part(after, now_s)
+                return None
+            until_s = min(deadline_s, due_s or deadline_s)
+            self._changed.wait(max(0.001, until_s - now_s))
+            if time.monotonic() > until_s + LATE_S:
+                self._arrivals.silence.forgive(time.monotonic())
+
+    def _due_s(self, number: int) -> float | None:
+        """When it goes on without what is missing of epoch `number`; None: it waits."""
+        assert self._arrivals is not None
+        assert self._inputs is not None
+        # Without a commit there is nothing to park; with a branch somebody goes on already.
+        if number == 0 or self.branch is not None or self.full:
+            return None
+        waited_s = self._arrivals.waited_s(number, self._inputs)
+        return self._arrivals.silence.due_s(number, waited_s=waited_s)
+
+    def _part(self, after: int, now_s: float) -> None:
+        """Parks a fork after epoch `after`; the query that runs goes on as the branch."""
+        assert self._arrivals is not None
+        assert self._inputs is not None
+        assert self._run is not None
+        assert self.said is not None
+        sentence = self._arrivals.silence.sentence(after + 1, now_s=now_s)
+        try:
+            parked = fork.park(self.folder, self.term, with_watermarks=self.notes_watermarks)
+        except UnbrokenError as error:
+            # Nothing has changed: it waits, and tries again after the bound.
+            print(f"{self.name} cannot go on without its input: {error}", file=sys.stderr)
+            self._arrivals.silence.forgive(now_s)
+            return
+        assert parked.epoch == after, "what is committed is what was acked"
+        self.branch = Branch(
+            f"{self.term}@{self.name.partition('@')[2]}", term=self.term, run=self._run,
+            plan=self._plan, inputs=self._inputs, arrivals=self._arrivals, parts=self._parts,
+            said=self.said, changed=self._changed, stable=self._stable_at, healed=self._healed,
+            bytes_max=self._log_bytes_max,
+        )  # fmt: skip
+        self._parked = parked
+        self.term, self.first = parked.term, None
+        self._run = self._inputs = self._arrivals = None
+        self._parts = Parts()
+        self._gate = Gate(self.fragment.inputs, committed=after)
+        self._tell(sentence)
+
+    def _stable_at(self) -> int | None:
+        """How far the stable line is; None while it does not run."""
+        return self.committed if self._run is not None else None
+
+    def _healed(self) -> None:
+        """All inputs have the next stable epoch, or the branch is gone: the stable line starts."""
+        with self._changed:
+            parked, self._parked = self._parked, None
+            if parked is None or self._stopped:
+                return  # It has started already.
+        self._tell(f"the stable line goes on after epoch {parked.epoch}")
+        threading.Thread(
+            target=self._try_resume, args=(parked,), daemon=True,
+            name=f"stable-{self.fragment.name}",
+        ).start()  # fmt: skip
+
+    def _try_resume(self, parked: fork.Start) -> None:
+        try:
+            self._resume(parked)
+        except Exception as error:  # Of py4j too: whoever asks must hear of it.
+            self._not_resumed = UnbrokenError(f"the stable line cannot be started: {error}")
+            print(self._not_resumed, file=sys.stderr, flush=True)
+            return
+        if self._stopped and self._run is not None:
+            self._run.stop()
+
+    def _correct(self, epoch: Epoch) -> None:
+        """The stable line has sealed `epoch`."""
+        if self.branch is not None:
+            self.branch.correct(epoch)
+
+    def _look_at_branch(self) -> None:
+        """The branch goes when the stable line has caught up with it, or when it has failed."""
+        branch = self.branch
+        if branch is None:
+            return
+        failure = branch.failure()
+        if failure is not None:
+            self._end_branch(branch, f"{branch.correction.given_up}; {failure.what}")
+            self._healed()
+        elif self._run is not None and self.committed >= branch.newest:
+            self._end_branch(branch, branch.correction.sentence)
+
+    def _end_branch(self, branch: Branch, sentence: str) -> None:
+        with self._changed:
+            if self.branch is not branch:
+                return  # Seen by two at once: a commit, and whoever looks at the status.
+            self.branch = None
+        branch.end()
+        self._tell(sentence)
+        threading.Thread(target=self._sweep, args=(branch,), daemon=True, name="sweep").start()
+
+    def _sweep(self, branch: Branch) -> None:
+        """What the branch has left behind goes when its query has ended."""
+        branch.stop()
+        # And what is older: the fork that was parked has at least that.
+        fork.forget_terms(self.folder, below=branch.term + 1)
+
+    def _tell(self, sentence: str) -> None:
+        self.partition = sentence
+        print(f"{self.name}: {sentence}", flush=True)
+
+    @property
+    def _failed_by_itself(self) -> UnbrokenError | None:
+        return self._not_resumed or super()._failed_by_itself
+
+    def stop(self) -> None:
+        """Ends both lines; what the branch has said is lost, and nothing else."""
+        super().stop()
+        with self._changed:
+            branch, self.branch = self.branch, None
+        if branch is not None:
+            branch.end()
+            branch.stop()
+
+    def status(self) -> dict[str, Any]:
+        """What `unbroken status` shows of it."""
+        self._look_at_branch()
+        told, branch = super().status(), self.branch
+        if branch is not None and not told["failed"]:
+            stable = f"stable to {self.committed}"
+            correcting = f"; correcting: {told['sentence']}" if self._run is not None else ""
+            told["sentence"] = f"{branch.sentence or self.partition}; {stable}{correcting}"
+        return told | {
+            "branch": branch.name if branch else "",
+            "tentative_to": branch.correction.newest if branch else None,
+            "partition": self.partition,
+        }

@@ -1,0 +1,217 @@
+"""When a fragment goes on without an input that is cut off.
+
+    epoch 412   east ├──┤ came at 7.0 s
+                west            · · · · · · · · │ 9.7 s: park a fork after 411, go on without west
+                         ◀─ bound: 0.9 X ──────▶
+    epoch 413   east    ├──┤                      at once (process), or after its own bound (delay)
+
+* X is the longest time that a new result may wait for missing input.  A tenth of it is left for
+  the work itself, so an epoch waits 0.9 X from the moment that the first of its inputs came, less
+  what it has waited upstream: the bound counts once along a chain (scenario 10).
+* A failure that ends within the bound is masked: nothing is tentative.
+* An epoch of which nothing came yet waits for nothing: there is nothing new to say.
+* An input may itself be tentative.  The epoch goes on with what that says, and waits less: in a
+  chain the first fragment that is cut off waits, and those behind it follow at once.
+* *process*: once on the branch, an input that is behind is not waited for any more; one that keeps
+  up is, like any other.  *delay*: every epoch waits its bound, for fewer tentative rows.
+  *suspend*: wait, whatever it takes; consistency first.
+* While the stable line catches up, and is near, the branch gives it the bound to arrive: otherwise
+  two that do the same work side by side would never meet.
+* Windows close by the lowest watermark.  In the branch an input that is missing follows the lowest
+  one that is present, or nothing would come out although results go on (scenario 9).
+* Whoever looks late itself (paused, starved) has not waited: the silence begins anew.
+
+This module only decides.  It does no I/O and reads no clock.
+
+>>> silence = Silence(["east", "west"], Bound(3.0), committed=411)
+>>> silence.arrived("east", 412, now_s=7.0)
+>>> silence.missing(412), round(silence.due_s(412), 3)
+(['west'], 9.7)
+>>> silence.sentence(412, now_s=9.7)
+'going tentative: west silent for 2.7 s'
+>>> silence.arrived("east", 413, now_s=9.8)
+>>> silence.due_s(413, tentative=True)          # west is behind: not waited for
+9.8
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+#: The part of the user's bound that may be spent on waiting; the rest is for the work.
+WAITING_PART = 0.9
+PROCESS, DELAY, SUSPEND = WHEN_CUT = ("process", "delay", "suspend")
+#: The stable line is near when it is so many epochs behind the branch.
+NEAR_EPOCHS = 3
+#: A look that comes so much later than it was meant to was late itself.
+LATE_S = 1.0
+
+
+@dataclass(frozen=True)
+class Bound:
+    """How long a new result may wait for missing input, and what happens then.
+
+    >>> round(Bound(3.0).wait_s(waited_s=2.0), 3), Bound(3.0, SUSPEND).wait_s()
+    (0.7, None)
+    """
+
+    delay_s_max: float
+    when_cut: str = PROCESS
+
+    def wait_s(self, waited_s: float = 0.0) -> float | None:
+        """How long an epoch waits here that has waited upstream already; None: for ever."""
+        if self.when_cut == SUSPEND:
+            return None
+        return max(0.0, WAITING_PART * self.delay_s_max - waited_s)
+
+    @property
+    def text(self) -> str:
+        """The bound in a sentence.
+
+        >>> Bound(3.0).text
+        'after 2.7 s without an input: goes on without it, tentatively (process)'
+        """
+        wait_s = self.wait_s()
+        if wait_s is None:
+            return "waits for missing input, however long (suspend)"
+        return f"after {wait_s:g} s without an input: goes on without it, tentatively " + (
+            f"({self.when_cut})"
+        )
+
+
+class Silence:
+    """Which inputs are missing in which epoch, and since when the others wait for them."""
+
+    def __init__(self, inputs: Sequence[str], bound: Bound, *, committed: int) -> None:
+        self.bound = bound
+        #: The newest epoch of each input.
+        self._newest = dict.fromkeys(inputs, committed)
+        #: The newest that an input has said tentatively.
+        self._said = dict.fromkeys(inputs, committed)
+        #: When the first input of an epoch came.
+        self._first_s: dict[int, float] = {}
+        #: Nothing has waited before this moment.
+        self._floor_s = float("-inf")
+
+    @property
+    def inputs(self) -> list[str]:
+        """All inputs, whether they are heard of or not."""
+        return list(self._newest)
+
+    def arrived(self, stream: str, number: int, *, now_s: float) -> None:
+        """Epoch `number` of `stream` is here."""
+        self._newest[stream] = max(number, self._newest[stream])
+        self._first_s.setdefault(number, now_s)
+
+    def heard(self, stream: str, number: int, *, now_s: float) -> None:
+        """Epoch `number` of `stream` is here as well as it can be: it is tentative itself."""
+        self._said[stream] = max(number, self._said[stream])
+        self._first_s.setdefault(number, now_s)
+
+    def done(self, number: int) -> None:
+        """Epoch `number` is done, and those before it."""
+        for old in [each for each in self._first_s if each <= number]:
+            del self._first_s[old]
+
+    def forgive(self, now_s: float) -> None:
+        """Nobody could have been heard before this moment: nobody was silent before it.
+
+        >>> silence = Silence(["a", "b"], Bound(1.0), committed=2)
+        >>> silence.arrived("a", 3, now_s=0.0); silence.forgive(50.0); silence.due_s(3)
+        50.9
+        """
+        self._floor_s = now_s
+
+    def missing(self, number: int) -> list[str]:
+        """The inputs that epoch `number` lacks, or of which it has only what is tentative."""
+        return [name for name, newest in self._newest.items() if newest < number]
+
+    def silent(self, number: int) -> list[str]:
+        """The inputs of which epoch `number` has nothing.
+
+        >>> silence = Silence(["a", "b"], Bound(1.0), committed=2)
+        >>> silence.heard("a", 3, now_s=0.0); silence.missing(3), silence.silent(3)
+        (['a', 'b'], ['b'])
+        """
+        return [name for name in self.missing(number) if self._said[name] < number]
+
+    def waits_since_s(self, number: int) -> float | None:
+        """Since when epoch `number` waits for the rest of its inputs; None if nothing of it is
+        here.
+        """
+        first_s = self._first_s.get(number)
+        return None if first_s is None else max(first_s, self._floor_s)
+
+    def due_s(
+        self, number: int, *, waited_s: float = 0.0, tentative: bool = False, near: bool = False
+    ) -> float | None:
+        """When epoch `number` goes on without what is missing; None if it waits.
+
+        `waited_s` is what it has waited upstream.  `tentative`: the branch exists already, and
+        `near` says that the stable line will soon be where it is.
+
+        >>> silence = Silence(["a", "b"], Bound(1.0, DELAY), committed=2)
+        >>> silence.due_s(3) is None                   # nothing of it is here
+        True
+        >>> silence.arrived("a", 3, now_s=5.0); silence.due_s(3, tentative=True)
+        5.9
+        """
+        since_s, wait_s = self.waits_since_s(number), self.bound.wait_s(waited_s)
+        if since_s is None or wait_s is None:
+            return None
+        if tentative and not near:
+            silent = self.silent(number)
+            if self.bound.when_cut == PROCESS:
+                silent = [name for name in silent if self._keeps_up(name, number)]
+            if not silent:
+                return since_s
+        return since_s + wait_s
+
+    def _keeps_up(self, stream: str, number: int) -> bool:
+        return max(self._newest[stream], self._said[stream]) >= number - 1
+
+    def sentence(self, number: int, *, now_s: float) -> str:
+        """Why the fragment goes on without all of its inputs."""
+        since_s = self.waits_since_s(number)
+        silent_s = 0.0 if since_s is None else now_s - since_s
+        silent = self.silent(number)
+        said = [name for name in self.missing(number) if name not in silent]
+        reasons = [f"{', '.join(silent)} silent for {silent_s:.1f} s"] if silent else []
+        reasons += [f"{', '.join(said)} tentative"] if said else []
+        return f"going tentative: {'; '.join(reasons)}"
+
+
+def is_near(stable: int | None, number: int) -> bool:
+    """Whether the stable line, at `stable` if it runs, will soon have epoch `number` itself.
+
+    >>> is_near(None, 420), is_near(412, 420), is_near(417, 420)
+    (False, False, True)
+    """
+    return stable is not None and number - stable <= NEAR_EPOCHS
+
+
+def followed(
+    marks_ms: Sequence[int | None],
+    inputs: Sequence[Collection[str]],
+    missing: Collection[str],
+) -> list[int | None]:
+    """Every operator's watermark; those above missing inputs follow the lowest that is present.
+
+    `inputs` are the streams below each operator.
+
+    >>> followed([50, 90, 70], [{"west"}, {"east"}, {"north"}], missing={"west"})
+    [70, 90, 70]
+    >>> followed([50, None], [{"west"}, {"east"}], missing={"west"})     # nothing to follow
+    [50, None]
+    """
+    absent = [bool(below) and set(below) <= set(missing) for below in inputs]
+    present = [mark for mark, gone in zip(marks_ms, absent, strict=True) if not gone]
+    known = [mark for mark in present if mark is not None]
+    if not present or len(known) < len(present):
+        return list(marks_ms)  # Spark itself waits for the first row of every input.
+    lowest = min(known)
+    return [
+        max(lowest, mark if mark is not None else lowest) if gone else mark
+        for mark, gone in zip(marks_ms, absent, strict=True)
+    ]
