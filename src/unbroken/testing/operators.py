@@ -19,7 +19,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -111,6 +111,20 @@ def observe(marks: Marks, operator: Operator, inputs: Sequence[Rows]) -> Marks:
             own[place] = mark if own[place] is None else max(mark, own[place])  # type: ignore[type-var]
     known = [mark for mark in own if mark is not None]
     return Marks(max([marks.current_ms, min(known, default=0)]), tuple(own))
+
+
+def undisturbed(operator: Operator, epochs: Iterable[Sequence[Rows]]) -> Iterator[Rows]:
+    """What comes out, epoch by epoch, when nothing ever goes wrong.
+
+    >>> list(undisturbed(OPERATORS["count"], [[((10, 1, 5),)], [()], [((30, 1, 6),)]]))
+    [((10, 1, 1),), (), ((30, 1, 2),)]
+    """
+    state: State = {}
+    marks, late_ms = Marks(0, (None,) * operator.watermarks), 0
+    for inputs in epochs:
+        state, out = step(operator, state, inputs, Batch(late_ms, marks.current_ms))
+        late_ms, marks = marks.current_ms, observe(marks, operator, inputs)
+        yield out
 
 
 def _map(state: State, inputs: Sequence[Rows], batch: Batch, draw: Any) -> tuple[State, Rows]:

@@ -1,0 +1,106 @@
+"""Invariants 1 and 2: one content per number, and every reader takes them in order.
+
+    every log ──┐
+    every reader ├─ the first content seen under a number ─ another one? out of turn?
+    every sink ──┘
+
+What nobody but gap fragments has may be given up with them, until a sink has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from unbroken.epochs import GAP
+from unbroken.node.staged import STAGED
+from unbroken.testing.checkers.base import Looking, text_of
+from unbroken.testing.disk import Path
+from unbroken.testing.epochs import Epoch
+
+
+class Contents(Looking):
+    """Looks at logs and readers."""
+
+    def __init__(self, sim: Any) -> None:
+        super().__init__(sim)
+        self._read: dict[int, int] = {}
+        self._sealing: list[Any] | None = None
+
+    def appended(self, folder: Path, epoch: Epoch) -> None:
+        """Invariant 1: an epoch is there from now on."""
+        stream = epoch.header.stream
+        if stream.endswith(STAGED) or folder.name == "out":
+            return
+        if self._sealing is not None:
+            self._made_of[stream, epoch.number, epoch.digest] = self._sealing
+            self._sealing = None
+        made = self.contents.setdefault(stream, {})
+        known = made.setdefault(epoch.number, epoch)
+        if stream in self._gaps and epoch.number not in self._shown[stream]:
+            made[epoch.number] = known = epoch  # What no sink has may be given up.
+        if epoch.kind == GAP and self._all_there(stream, epoch.number):
+            self._countable[stream].add(epoch.number)
+        if known is not epoch and known.header.digest != epoch.header.digest:
+            self.break_(
+                1, f"epoch {epoch.number} of {stream} is {text_of(epoch)} in {folder}, and was "
+                f"{text_of(known)}",
+            )  # fmt: skip
+
+    def _all_there(self, stream: str, number: int) -> bool:
+        """Whether everybody who serves the inputs of an epoch has it: its rows can be counted."""
+        piece = self.piece(stream)
+        return all(self._served(name, number) for name in piece.inputs)
+
+    def _served(self, stream: str, number: int) -> bool:
+        ends = (f"/fragments/{stream}/output", f"/sources/{stream}")
+        logs = [
+            log for name, disk in self._sim.disks.items() if self._sim.world.processes[name].alive
+            for path, log in disk.logs.items() if path.endswith(ends)
+        ]  # fmt: skip
+        return bool(logs) and all(number in log for log in logs)
+
+    def took(self, follower: Any, epoch: Epoch) -> None:
+        """Invariants 1 and 2: a consumer has fetched an epoch."""
+        stream = epoch.header.stream
+        if epoch.number != follower.next - 1:
+            self.break_(2, f"{follower._consumer} takes {epoch.number} of {stream} out of turn")
+        self._same(epoch, f"{follower._consumer} takes")
+
+    def reads(self, run: Any, inputs: Sequence[Epoch]) -> None:
+        """Invariants 1 and 2: what an engine is given."""
+        numbers = {epoch.number for epoch in inputs}
+        after = self._read.get(id(run))
+        if len(numbers) != 1 or (after is not None and numbers != {after + 1}):
+            self.break_(2, f"{run._plan.name} is given epochs {sorted(numbers)} after {after}")
+        self._read[id(run)] = inputs[0].number
+        for epoch in inputs:
+            self._same(epoch, f"{run._plan.name} on {run._process.name} is given")
+
+    def seals(self, run: Any, inputs: Sequence[Epoch]) -> None:
+        """An engine is about to show what it made of `inputs`.
+
+        Those who read a gap fragment are gap fragments themselves, and begin anew after a
+        failure: what only they had may be given up with them.
+        """
+        if self._gaps:
+            made_of = [tuple(epoch.table) for epoch in inputs]
+            self._sealing = made_of
+
+    def wrote(self, sink: Any, epoch: Epoch) -> None:
+        """Invariants 1 and 2: what a sink has; its log refuses holes by itself."""
+        stream = epoch.header.stream
+        if stream in self._gaps and epoch.number not in self._shown[stream]:
+            self._shown[stream].add(epoch.number)
+            self.contents[stream][epoch.number] = epoch
+        self._same(epoch, f"{sink.name} has")
+
+    def _same(self, epoch: Epoch, who: str) -> None:
+        stream = epoch.header.stream
+        if stream in self._gaps and epoch.number not in self._shown[stream]:
+            return  # No sink has it.
+        known = self.contents[epoch.header.stream].get(epoch.number)
+        if known is None or known.header.digest != epoch.header.digest:
+            self.break_(
+                1, f"{who} {text_of(epoch)} as epoch {epoch.number} of {epoch.header.stream}"
+            )
