@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -92,6 +93,8 @@ class SparkRig(Rig):
         (folder / "scratch").mkdir()
         self._spark = session("rig", master="local[2]", scratch=folder / "scratch")
         self._spark.dataSource.register(EpochSource)
+        #: Planning takes a second, and a fragment that is started again is the same.
+        self._defined = functools.cache(self._define)
         self._replicas: dict[str, Fed] = {}
         self._plans: dict[str, Callable[[int], plans.Plan]] = {}
         self._door = Door()
@@ -116,13 +119,8 @@ class SparkRig(Rig):
         self, operator: str, inputs: Sequence[str], folder: str, feed: Feed,
         dies: tuple[str, int] | None,
     ) -> Fed:  # fmt: skip
-        query, key = ub.Query("rig", epoch="manual"), f"q{len(self._replicas)}"
-        sources = [query.source(name, DDL, event_time="ts") for name in inputs]
-        mode = "update" if operator == "count" else "append"
-        fragment = query.fragment(*sources, output_mode=mode)(FUNCTIONS[operator], name=operator)
-        schemas = {source.name: source.schema for source in sources}
-        analyze = partial(plans.analyze, self._spark, query, fragment, schemas)
-        known = analyze()
+        key = f"q{len(self._replicas)}"
+        fragment, analyze, known = self._defined(operator, tuple(inputs))
         self._replicas[key] = made = Fed(fragment, self._folder / folder, known, feed, dies)
 
         def for_term(term: int) -> plans.Plan:
@@ -131,6 +129,16 @@ class SparkRig(Rig):
 
         self._plans[key] = for_term
         return made
+
+    def _define(self, operator: str, inputs: tuple[str, ...]) -> tuple[Any, Any, plans.Plan]:
+        """The fragment, how to plan it for a term, and its plan without one."""
+        query = ub.Query("rig", epoch="manual")
+        sources = [query.source(name, DDL, event_time="ts") for name in inputs]
+        mode = "update" if operator == "count" else "append"
+        fragment = query.fragment(*sources, output_mode=mode)(FUNCTIONS[operator], name=operator)
+        schemas = {source.name: source.schema for source in sources}
+        analyze = partial(plans.analyze, self._spark, query, fragment, schemas)
+        return fragment, analyze, analyze()
 
     def _plan(self, replica: Fed) -> Callable[[int], plans.Plan]:
         (key,) = (key for key, each in self._replicas.items() if each is replica)

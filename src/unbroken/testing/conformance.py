@@ -41,7 +41,7 @@ def some_rows(seed: str, epoch: int, *, late: bool = True) -> Rows:
     )  # fmt: skip
 
 
-def computes(operator: str, rig: Rig, epochs: int = 12) -> None:
+def computes(operator: str, rig: Rig, epochs: int = 10) -> None:
     """Epoch in, epoch out: the same number, what the operator alone computes, one batch each."""
     # Spark tells the newest time of a key, whenever it was seen: that is the same in order of time.
     late = operator != "count"

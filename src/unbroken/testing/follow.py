@@ -57,6 +57,8 @@ class Follower:
         self._gone: set[str] = set()
         #: Whether a look for stalled bodies is scheduled.
         self._armed = False
+        #: Whether an epoch waits for room.
+        self._blocked = False
         self.closed = False
         self._look()
 
@@ -199,7 +201,8 @@ class Follower:
             for replica in out:  # Whoever stalls has to announce again.
                 self._lost(replica)
             return
-        if not self._room():
+        self._blocked = not self._room()
+        if self._blocked:
             return
         self._fetching[wanted.replica] = wanted.number, now_s
         address = self._addresses.get(wanted.replica, "")
@@ -243,4 +246,5 @@ class Follower:
 
     def more(self) -> None:
         """There is room again."""
-        self._fetch()
+        if self._blocked:
+            self._fetch()

@@ -144,7 +144,10 @@ class Network:
         if target is None or (self._cuts and (source.name, target.name) in self._cuts):
             return
         world, life = self._world, self._addresses[address][1]
-        delay_s = self.delay_s(source.name, target.name)
+        if self._slow:
+            delay_s = self.delay_s(source.name, target.name)
+        else:
+            delay_s = DELAY_S[0] + world.random.random() * (DELAY_S[1] - DELAY_S[0])
         world.arrives(delay_s, target, life, do, arguments)
         if self.repeats and not once and world.random.random() < self.repeats:
             delay_s += world.random.uniform(0.0, 4.0)

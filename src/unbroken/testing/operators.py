@@ -176,7 +176,7 @@ def _join(state: State, inputs: Sequence[Rows], batch: Batch, draw: Any) -> tupl
     out = []
     for side, rows in enumerate(inputs):
         for row in rows:
-            if row[0] < batch.late_ms:
+            if row[0] <= batch.late_ms:
                 continue
             for other in sides[1 - side]:
                 if other[1] == row[1] and abs(other[0] - row[0]) <= CLOSE_MS:

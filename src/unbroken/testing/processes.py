@@ -233,10 +233,8 @@ class NodeShell:
         self._sim.network.message(there, self.door.address, self._told, asked_s, wanted, once=True)
 
     def _has(self, name: str) -> bool:
-        folder = self._hosted.folder(name)
-        disk: Any = folder.disk  # type: ignore[attr-defined]
-        kept = (disk.logs, disk.checkpoints, disk.files)
-        there = any(folder.holds(path) for each in kept for path in each)  # type: ignore[attr-defined]
+        path, disk = str(self._hosted.folder(name)), self._sim.disk(self.name)
+        there = path in disk.checkpoints or f"{path}/output" in disk.logs
         return there or name in self._hosted.lost
 
     def _told(self, asked_s: float, wanted: dict[str, Any]) -> None:
