@@ -12,7 +12,7 @@ engine are simulated; what decides is the real code.  `docs/simulator.md` tells 
 >>> result.violation is None
 True
 >>> [line.text for line in result.story if "takes over" in line.text]
-['totals: node-2 takes over from node-1 at epoch 36 (term 3): node-1 is gone']
+['totals: node-2 takes over from node-1 at epoch 33 (term 3): node-1 is gone']
 """
 
 from unbroken.testing.checkers import Violation

@@ -119,6 +119,12 @@ class Run:
             self._failure, self._stumbled = "Python worker exited unexpectedly", True
 
     @property
+    def waits_for_nothing(self) -> bool:
+        """Whether it heard "not yet" although its inputs are there: a log was full, say."""
+        gate = self.replica._gate
+        return self._asking and gate is not None and not gate.missing
+
+    @property
     def ended(self) -> bool:
         """Whether it does nothing any more."""
         return self._stopped or bool(self._failure)
@@ -153,7 +159,7 @@ class Run:
         except FenceError:
             self._stopped = True  # It asks under a term that is over: an orphan ends.
         except (DivergenceError, MisalignedBatch) as error:
-            self._watch.broken(error)
+            self._watch.went_astray(self._plan.name, error)
             self._failure = error.what
         except UnbrokenError as error:
             self._failure = error.what
@@ -182,6 +188,7 @@ class Run:
     def _ask(self) -> None:
         gate = self._process.door.gets["gate"]
         number = None
+        self._busy = True  # What its own question brings about is no news to it.
         for stream in self._plan.inputs:
             command = {
                 "input": stream, "after": self._after, "term": self._term,
@@ -189,7 +196,7 @@ class Run:
             }  # fmt: skip
             epoch = gate(command)
             if epoch is None:
-                self._asking = True
+                self._busy, self._asking = False, True
                 return
             number = epoch.number
         assert number is not None
@@ -202,6 +209,7 @@ class Run:
         if number != self._after + 1:
             raise MisalignedBatch(f"{self._plan.name}: epoch {number} after {self._after}")
         self._watch.reads(self, inputs)
+        self._watch.point(self._process, "planned", self._plan.name, number)
         self._later(BATCH_S, lambda: self._compute(number, inputs))
 
     def _compute(self, number: int, epochs: list[Any]) -> None:
@@ -213,6 +221,7 @@ class Run:
         past, digest = Past(self._past, tuple(epochs)), digest_of(rows)
         self._watch.seals(self, past, digest)
         self._seal(number, rows, digest)
+        self._watch.point(self._process, "sealed", self._plan.name, number)
         marks = observe(self._marks, operator, inputs)
         self._later(COMMIT_S, lambda: self._commit(number, state, marks, past))
 

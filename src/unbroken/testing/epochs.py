@@ -23,7 +23,7 @@ from unbroken.errors import DivergenceError, EpochGone, UnbrokenError
 from unbroken.testing.disk import Path
 
 Rows = tuple[tuple[int, ...], ...]
-#: Each epoch counts as one byte, and each row as one more: limits are in epochs and rows.
+#: Each row counts as one byte, as epochs without rows count nothing: limits are in rows.
 _GAP = "gap"
 
 
@@ -52,10 +52,12 @@ class _Table(tuple[Any, ...]):
 class Epoch:
     """A header and its rows."""
 
-    __slots__ = ("header", "table")
+    __slots__ = ("header", "number", "table")
 
     def __init__(self, header: real.Header, table: Rows) -> None:
         self.header, self.table = header, _Table(table)
+        #: In its stream.
+        self.number = header.number
 
     @classmethod
     def of(
@@ -65,7 +67,7 @@ class Epoch:
         """Describes rows as epoch `number` of `stream`."""
         times = [row[0] for row in rows]
         header = Header(
-            stream, number, rows=len(rows), bytes=1 + len(rows),
+            stream, number, rows=len(rows), bytes=len(rows),
             digest=digest_of(rows) if digest is None else digest,
             event_us_min=min(times) * 1000 if times else None,
             event_us_max=max(times) * 1000 if times else None, **fields,
@@ -76,11 +78,6 @@ class Epoch:
     def gap(cls, stream: str, number: int, schema: object, **fields: Any) -> Epoch:
         """An epoch that is lost."""
         return cls.of(stream, number, (), digest=_GAP, kind=real.GAP, **fields)
-
-    @property
-    def number(self) -> int:
-        """The number of the epoch in its stream."""
-        return self.header.number
 
     @property
     def kind(self) -> str:
@@ -131,8 +128,8 @@ class Watch(Protocol):
     def appended(self, folder: Path, epoch: Epoch) -> None:
         """An epoch is there from now on."""
 
-    def trimmed(self, folder: Path, stream: str, first: int) -> None:
-        """Epochs below `first` are gone."""
+    def trimmed(self, folder: Path, stream: str, gone: range) -> None:
+        """These epochs are gone."""
 
 
 class Log:
@@ -224,15 +221,15 @@ class Log:
     def trim(self, below: int) -> int:
         """Forgets the epochs under `below`, except the last one; tells how many went."""
         below = min(below, self.next - 1)
-        gone = max(0, below - self.first)
+        gone = range(self.first, max(below, self.first))
         while self.first < below:
             header = self._kept.pop(self.first).header
             self.bytes -= header.bytes
             self._trimmed[self.first] = header
             self.first += 1
         if gone:
-            self.folder.disk.watch.trimmed(self.folder, self.stream, self.first)
-        return gone
+            self.folder.disk.watch.trimmed(self.folder, self.stream, gone)
+        return len(gone)
 
 
 def drop_torn_tail(folder: Path) -> None:

@@ -14,19 +14,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from unbroken.errors import CheckpointLost, DivergenceError, EpochGone, UnbrokenError, Unreachable
+from unbroken.errors import DivergenceError, EpochGone, UnbrokenError, Unreachable
 from unbroken.streams.follow import AHEAD_EPOCHS_MAX, STALL_S, WATCH_S
 from unbroken.streams.merge import Fetch
 from unbroken.testing.epochs import Epoch
 from unbroken.testing.network import Network
 from unbroken.testing.world import Process, World
 
-#: Epochs fetched ahead of the engine, as in `node.inputs`.
-AHEAD_EPOCHS = 4
 #: A question that was not answered for so long is asked again.
 LOST_S = 1.0
 
@@ -43,7 +41,7 @@ class Follower:
         process = world.current
         assert process is not None
         self._world, self._network, self._process = world, network, process
-        #: Of this life: what comes after it is over must not reach the next one.
+        #: Of this life: what is answered late must not come to the next one.
         self._home = f"grpc://{process.name}:{process.life}"
         self._watch, self.stream, self._find = watch, stream, find
         self._consumer, self._has = consumer, has
@@ -59,6 +57,8 @@ class Follower:
         self._gone: set[str] = set()
         #: Whether a look for stalled bodies is scheduled.
         self._armed = False
+        #: Whether an epoch waits for room.
+        self._blocked = False
         self.closed = False
         self._look()
 
@@ -146,7 +146,7 @@ class Follower:
             if served.begins_later:
                 self._world.at(0.2, there, again)
             else:
-                served.log.waiting.append(lambda: self._world.at(0.0, there, again))
+                served.log.waiting.append(again)
             return
         self._network.message(there, self._home, self._told, replica, question, answer)
 
@@ -193,24 +193,29 @@ class Follower:
 
     def _fetch(self) -> None:
         """Asks for the next body, at the next replica too if the first one stalls."""
-        if self.closed or not self._room():
+        if self.closed:
             return
-        now_s, next_epoch = self._world.now_s, self.merge.next
-        out = [r for r, (number, _) in self._fetching.items() if number == next_epoch]
-        if any(now_s - self._fetching[r][1] < STALL_S for r in out):
-            if not self._armed:
-                self._armed = True
-                self._world.at(STALL_S * 1.01, self._process, self._stalled)
-            return
+        now_s, out = self._world.now_s, []
+        if self._fetching:
+            next_epoch = self.merge.next
+            out = [r for r, (number, _) in self._fetching.items() if number == next_epoch]
+            if any(now_s - self._fetching[r][1] < STALL_S for r in out):
+                self._arm()
+                return
         wanted = self.merge.wanted(besides=out)
         if wanted is None:
-            if out:
-                for replica in out:  # Whoever stalls has to announce again.
-                    self._lost(replica)
+            for replica in out:  # Whoever stalls has to announce again.
+                self._lost(replica)
+            return
+        self._blocked = not self._room()
+        if self._blocked:
             return
         self._fetching[wanted.replica] = wanted.number, now_s
         address = self._addresses.get(wanted.replica, "")
         self._network.message(self._process, address, self._body, wanted)
+        self._arm()
+
+    def _arm(self) -> None:
         if not self._armed:
             self._armed = True
             self._world.at(STALL_S * 1.01, self._process, self._stalled)
@@ -247,127 +252,5 @@ class Follower:
 
     def more(self) -> None:
         """There is room again."""
-        self._fetch()
-
-
-class Inputs:
-    """The inputs of one replica; as `node.inputs.Inputs`."""
-
-    def __init__(
-        self, world: World, network: Network, watch: Any, streams: Sequence[str], first: int,
-        book: Any, *, consumer: str, changed: Any, arrived: Callable[[str, int], None],
-    ) -> None:  # fmt: skip
-        self._changed, self._arrived, self._consumer = changed, arrived, consumer
-        self._watch = watch
-        self._buffers: dict[str, dict[int, Epoch]] = {name: {} for name in streams}
-        self.error: UnbrokenError | None = None
-        self._stopped = False
-        self._followers = [
-            Follower(
-                world, network, watch, name, first, partial(book.replicas, name),
-                consumer=consumer, taken=partial(self._came, name), failed=self._broke,
-                room=partial(self._room, name),
-            )
-            for name in streams
-        ]  # fmt: skip
-
-    def _room(self, name: str) -> bool:
-        return len(self._buffers[name]) < AHEAD_EPOCHS
-
-    def _came(self, name: str, epoch: Epoch) -> None:
-        if not self._stopped:
-            self._buffers[name][epoch.number] = epoch
-            self._arrived(name, epoch.number)
-            self._changed.notify_all()
-
-    def _broke(self, error: UnbrokenError) -> None:
-        if isinstance(error, EpochGone):
-            self._watch.gone(self._consumer, error)
-            error = CheckpointLost(error.what, hint=f"{self._consumer} needs it")
-        self.error = error
-        self._changed.notify_all()
-
-    def epoch(self, stream: str, number: int) -> Epoch:
-        """An epoch that has arrived and is not done."""
-        return self._buffers[stream][number]
-
-    def done(self, number: int) -> None:
-        """It will not be asked for again."""
-        for buffer in self._buffers.values():
-            buffer.pop(number, None)
-        for follower in self._followers:
-            follower.more()
-
-    @property
-    def refused(self) -> list[str]:
-        """Producers whose epochs are not taken, and why."""
-        return [text for follower in self._followers for text in follower.merge.refused.values()]
-
-    def stop(self) -> None:
-        """Stops listening."""
-        self._stopped = True
-        for follower in self._followers:
-            follower.close()
-
-
-class Speaker:
-    """Says the newest thing to one door; as `node.speaker.Speaker`, with messages."""
-
-    RETRY_S = 0.5
-
-    def __init__(self, world: World, network: Network, watch: Any, address: str) -> None:
-        process = world.current
-        assert process is not None
-        self._world, self._network, self._watch = world, network, watch
-        self._process: Process = process
-        self._address = address
-        self._unsaid: dict[tuple[str, str], dict[str, Any]] = {}
-        self._newest: dict[tuple[str, str], int] = {}
-        self._attempts = 0
-        self._closed = False
-
-    def say(self, stream: str, command: dict[str, Any]) -> None:
-        """Says `command` soon; one of the same consumer that is still unsaid is replaced."""
-        key = stream, str(command.get("consumer"))
-        command = {**command, "stream": stream}
-        if command["do"] == "ack":
-            self._watch.promises(self._process, stream, command)
-        fresh = key not in self._unsaid
-        self._unsaid[key] = command
-        if fresh:
-            self._try(key)
-
-    def _try(self, key: tuple[str, str]) -> None:
-        self._attempts += 1
-        self._newest[key] = self._attempts
-        self._network.message(self._process, self._address, self._arrives, key, self._unsaid[key])
-        self._world.at(self.RETRY_S, self._process, self._again, key, self._attempts)
-
-    def _again(self, key: tuple[str, str], attempt: int) -> None:
-        """Not heard of: said again, or what has replaced it by then."""
-        if not self._closed and key in self._unsaid and self._newest[key] == attempt:
-            self._try(key)
-
-    def _arrives(self, key: tuple[str, str], command: dict[str, Any]) -> None:
-        """At the producer."""
-        there = self._world.current
-        assert there is not None
-        try:
-            there.door.acts[command["do"]](command)
-            self._watch.believed(there, command)
-        except (KeyError, Unreachable):
-            return
-        except UnbrokenError as error:
-            self._watch.refused(there, command, error)
-        if not self._network.is_cut(there.name, self._process.name):
-            self._done(key, command)
-
-    def _done(self, key: tuple[str, str], command: dict[str, Any]) -> None:
-        if self._unsaid.get(key) is command:
-            del self._unsaid[key]
-        elif key in self._unsaid and not self._closed:
-            self._try(key)
-
-    def close(self) -> None:
-        """Says no more."""
-        self._closed = True
+        if self._blocked:
+            self._fetch()

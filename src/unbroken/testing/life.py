@@ -18,9 +18,12 @@ from random import Random
 
 from unbroken.policies import Active, Gap, Passive, Policy, Restart, Upstream
 from unbroken.policies.guarantee import Recovery, guarantee
+from unbroken.streams.needs import KEEP_EPOCHS
 from unbroken.testing.operators import OPERATORS
 
 EPOCH_S = 0.1
+#: Where logs are small, little is kept for followers that nobody declared.
+SMALL_KEEP_EPOCHS = 20
 #: When faults begin: by then everything has been started.
 CALM_S = 2.5
 FAULTS = ("crash", "pause", "cut", "slow", "disk", "clock")
@@ -94,14 +97,19 @@ class Life:
     epochs: int = 200
     faults: tuple[Fault, ...] = ()
     sinks: tuple[str, ...] = field(default=())
+    #: The limit of every log, in rows; 0: none that would be reached.
+    log_bytes_max: int = 0
+    #: What a sink's stream keeps for followers that nobody declared; more than a life has epochs.
+    keep_epochs: int = KEEP_EPOCHS
 
     @property
     def text(self) -> str:
         """In a few lines."""
         graph = "; ".join(piece.text for piece in self.pieces)
         faults = "\n".join(f"  {fault.text}" for fault in self.faults) or "  none"
+        limit = f", logs of {self.log_bytes_max} rows" if self.log_bytes_max else ""
         return (
-            f"seed {self.seed}: {self.nodes} nodes, {self.epochs} epochs of {EPOCH_S} s\n"
+            f"seed {self.seed}: {self.nodes} nodes, {self.epochs} epochs of {EPOCH_S} s{limit}\n"
             f"  {graph}; sinks {', '.join(self.sinks)}\nfaults\n{faults}"
         )
 
@@ -130,7 +138,19 @@ def random_life(
     sinks += [f"{p.name}-2" for p in pieces if p.name in sinks and p.protection == "gap"]
     nodes = max(max(p.policy.copies for p in pieces), chance.choice((2, 3, 3, 4, 4, 5, 6, 7)))
     life = Life(seed, nodes, sources, tuple(pieces), epochs, (), tuple(sinks))
-    return replace(life, faults=tuple(_faults(chance, life, faults)))
+    life = replace(life, faults=tuple(_faults(chance, life, faults)))
+    return _with_small_logs(life, chance.choice((80, 120))) if chance.random() < 0.3 else life
+
+
+def _with_small_logs(life: Life, rows: int) -> Life:
+    """The same with logs that a pause of some seconds fills, where they can be that small.
+
+    The history of an upstream-backup fragment and the pairs of a join may need more.  A standby
+    keeps too little for sinks that are away.  Both are not solved yet: docs/simulator.md.
+    """
+    large = any(p.protection in ("upstream", "passive") or p.operator == "join"
+                for p in life.pieces)  # fmt: skip
+    return life if large else replace(life, log_bytes_max=rows, keep_epochs=SMALL_KEEP_EPOCHS)
 
 
 def _piece(

@@ -89,11 +89,15 @@ class Network:
 
     def heal(self, source: str, target: str) -> None:
         """It does again, if no other cut lies there."""
-        self._cuts[source, target] = max(0, self._cuts.get((source, target), 0) - 1)
+        left = self._cuts.pop((source, target), 0) - 1
+        if left > 0:
+            self._cuts[source, target] = left
 
     def slow(self, source: str, target: str, extra_s: float) -> None:
         """Everything on this way takes so much longer; 0 ends it."""
-        self._slow[source, target] = extra_s
+        self._slow.pop((source, target), None)
+        if extra_s:
+            self._slow[source, target] = extra_s
 
     def heal_all(self) -> None:
         """The network is as new."""
@@ -103,13 +107,13 @@ class Network:
 
     def is_cut(self, source: str, target: str) -> bool:
         """Whether nothing gets through."""
-        return bool(self._cuts) and self._cuts.get((source, target), 0) > 0
+        return (source, target) in self._cuts
 
     def delay_s(self, source: str, target: str) -> float:
         """How long a message takes now."""
-        extra_s = self._slow.get((source, target), 0.0) if self._slow else 0.0
         chance = self._world.random.random()
-        return DELAY_S[0] + chance * (DELAY_S[1] - DELAY_S[0]) + extra_s * chance
+        extra_s = self._slow.get((source, target), 0.0) if self._slow else 0.0
+        return DELAY_S[0] + chance * (DELAY_S[1] - DELAY_S[0] + extra_s)
 
     def at(self, address: str) -> Process | None:
         """Who listens at `address`; None: nobody does any more."""
@@ -137,29 +141,17 @@ class Network:
         What nobody says again comes `once` at most.
         """
         target = self.at(address)
-        if target is None or self.is_cut(source.name, target.name):
+        if target is None or (self._cuts and (source.name, target.name) in self._cuts):
             return
-        delay_s = self.delay_s(source.name, target.name)
-        self._world.at(delay_s, None, self._arrive, address, do, arguments)
-        if self.repeats and not once and self._world.random.random() < self.repeats:
-            delay_s += self._world.random.uniform(0.0, 4.0)
-            self._world.at(delay_s, None, self._arrive, address, do, arguments)
-
-    def _arrive(self, address: str, do: Handler, arguments: tuple[Any, ...]) -> None:
-        target = self.at(address)
-        if target is None:
-            return
-        if target.paused:
-            target.late.append((target.life, do, arguments))
-            return
-        stack = self._world.stack
-        stack.append(target)
-        try:
-            do(*arguments)
-        except Killed:
-            pass
-        finally:
-            stack.clear()
+        world, life = self._world, self._addresses[address][1]
+        if self._slow:
+            delay_s = self.delay_s(source.name, target.name)
+        else:
+            delay_s = DELAY_S[0] + world.random.random() * (DELAY_S[1] - DELAY_S[0])
+        world.arrives(delay_s, target, life, do, arguments)
+        if self.repeats and not once and world.random.random() < self.repeats:
+            delay_s += world.random.uniform(0.0, 4.0)
+            world.arrives(delay_s, target, life, do, arguments)
 
     def call(
         self, source: Process, address: str, kind: str, command: dict[str, Any],

@@ -40,8 +40,10 @@ from unbroken.node import (
     successor,
 )  # fmt: skip
 from unbroken.streams import copy_log, serve
-from unbroken.testing import checkpoints, engine, epochs, follow
+from unbroken.testing import checkpoints, engine, epochs
+from unbroken.testing.inputs import Inputs
 from unbroken.testing.network import Peer
+from unbroken.testing.speaker import Speaker
 from unbroken.testing.threads import Executor, Threading, Time
 
 
@@ -128,7 +130,7 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
     def door(host: str, port: int, ready: bool = True) -> Any:
         return network.door(world.process(host), fixed=True)
 
-    inputs = partial(follow.Inputs, world, network, sim.watch)
+    inputs = partial(Inputs, world, network, sim.watch)
     plans = SimpleNamespace(
         analyze=lambda spark, query, f, schemas, options, traits: sim.plans[f.name]
     )
@@ -140,7 +142,7 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
             "threading": threading, "time": time, "print": say, "Peer": peer, "plans": plans,
             "shutil": remove, "forget_shipments": lambda folder: None,
             "take": checkpoints.take_more, "take_replica": checkpoints.take_replica,
-            "Rehearsals": _Rehearsals,
+            "Rehearsals": _Rehearsals, "KEEP_EPOCHS": sim.life.keep_epochs,
         },
         # A life is short: its state is read more often.
         oldest: {"threading": threading, "time": time, "print": say, "PAUSE_S_MIN": 0.7},
@@ -164,7 +166,7 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
         lost: {"time": time, "Epoch": epochs.Epoch, "Header": epochs.Header},
         book: {
             "threading": threading, "time": time, "Peer": peer,
-            "Speaker": partial(follow.Speaker, world, network, sim.watch),
+            "Speaker": partial(Speaker, world, network, sim.watch),
         },
         serve: {"threading": threading, "time": time, "disk": files},
         questions: {"Giver": checkpoints.Giver},
@@ -180,7 +182,7 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
         },
         keeper: {
             "threading": threading, "time": time, "print": say, "Door": door, "disk": files,
-            "SourceLog": sim.source_log,
+            "SourceLog": sim.source_log, "KEEP_EPOCHS": sim.life.keep_epochs,
         },
     }  # fmt: skip
     return [(module, name, value) for module, names in by_module.items()

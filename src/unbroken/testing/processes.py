@@ -16,7 +16,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from unbroken.control.detector import TIMINGS
 from unbroken.errors import DiskError, UnbrokenError, Unreachable
 from unbroken.node import setup
 from unbroken.node.book import BookReader
@@ -26,6 +25,7 @@ from unbroken.node.keeper import Keeper
 from unbroken.node.life import Life
 from unbroken.node.loop import Node
 from unbroken.node.questions import Questions
+from unbroken.streams.source_log import SourceLog
 from unbroken.testing.disk import Path
 from unbroken.testing.epochs import Epoch, Log
 from unbroken.testing.follow import Follower
@@ -33,8 +33,10 @@ from unbroken.testing.network import Peer
 from unbroken.testing.tasks import block, spawn
 from unbroken.testing.world import Process
 
-#: The node's own loop runs twice as often; nothing depends on it.
+#: The real loops run twice as often.  Nothing depends on it, what is urgent is asked for at once,
+#: and silences are measured in seconds: four beats are missing then, not eight.
 LOOP_S = 0.2
+BEAT_S = 0.5
 REPORT_S = 0.5
 #: Epochs without rows when a life is over.
 EPOCHS_AFTER = 20
@@ -49,6 +51,8 @@ class Sources:
         self._sim, self.stream = sim, stream
         self.log = Log(folder, stream, sync=True)
         self.schema, self.event_time, self.set_aside, self.open_rows = None, None, 0, 0
+        self._open_bytes, self._log_bytes_max = 0, sim.setup.log_bytes_max
+        self._pushes_back = False
 
     @property
     def open_number(self) -> int:
@@ -58,7 +62,15 @@ class Sources:
     @property
     def full(self) -> bool:
         """Whether it pushes back."""
-        return bool(self.log.bytes >= self._sim.setup.log_bytes_max)
+        return bool(self.log.bytes >= self._log_bytes_max)
+
+    def _refuse(self) -> None:
+        """The producer is pushed back, in the words of the real source, and gives up this send."""
+        if not self._pushes_back:
+            streams = self._sim.world.process("keeper").door.acts["headers"].__self__
+            holder = streams[self.stream].holder
+            self._sim.watch.refuses_rows(SourceLog._full(self, holder))  # type: ignore[arg-type]
+        self._pushes_back = True
 
     def seal_until(self, number: int) -> int:
         """Seals every epoch below `number`; of those that were missed only the first has rows.
@@ -69,9 +81,12 @@ class Sources:
         late = number - self.log.next > 3
         sealed = 0
         while self.log.next < number:
-            rows = (
-                () if (late and sealed) or self.full else self._sim.rows(self.stream, self.log.next)
-            )
+            rows = () if late and sealed else self._sim.rows(self.stream, self.log.next)
+            if not self.full:
+                self._pushes_back = False
+            elif rows:
+                self._refuse()
+                rows = ()
             self.log.append(Epoch.of(self.stream, self.log.next, rows, sealed_us=1))
             sealed += 1
         return sealed
@@ -109,12 +124,11 @@ class ControlShell:
     def __init__(self, sim: Any, process: Process) -> None:
         self._sim, self._process = sim, process
         self.control = Control(sim.folder(process))
-        self._period_s = TIMINGS[sim.setup.timing].period_s
         self._tick()
 
     def _tick(self) -> None:
         self.look()
-        self._sim.world.at(self._period_s, self._process, self._tick)
+        self._sim.world.at(BEAT_S, self._process, self._tick)
 
     def look(self) -> None:
         """Tries the doors, decides, acts, and tells."""
@@ -144,7 +158,6 @@ class NodeShell:
         Questions(self.name, self.door, self._hosted)
         self.door.on_act("heed", lambda command: self._beat())
         self._beat_s = -10.0
-        self._period_s = TIMINGS[sim.setup.timing].period_s
         self._wanted: dict[str, Any] | None = None
         self._reported_s = -10.0
         self._beats()
@@ -182,7 +195,7 @@ class NodeShell:
             self._report()
             for replica in self._hosted.replicas.values():
                 run: Any = replica._run
-                if run is not None and (replica._failed_by_itself or replica.full):
+                if run is not None and (replica._failed_by_itself or run.waits_for_nothing):
                     run.poke()
         self._sim.world.at(LOOP_S, self._process, self._loop)
 
@@ -192,13 +205,14 @@ class NodeShell:
             "do": "report", "node": self.name, "address": self.door.address, "pid": 0,
             "state": self._state, **self._hosted.report(),
         }  # fmt: skip
+        self._sim.watch.status(self.name, report["fragments"])
         with contextlib.suppress(Unreachable):
             self._entry.act(report, timeout_s=1.0)
 
     def _beats(self) -> None:
-        if self._sim.world.now_s - self._beat_s > self._period_s * 0.9:
+        if self._sim.world.now_s - self._beat_s > BEAT_S * 0.9:
             self._beat()
-        self._sim.world.at(self._period_s, self._process, self._beats)
+        self._sim.world.at(BEAT_S, self._process, self._beats)
 
     def _beat(self) -> None:
         self._beat_s = self._sim.world.now_s
@@ -221,10 +235,8 @@ class NodeShell:
         self._sim.network.message(there, self.door.address, self._told, asked_s, wanted, once=True)
 
     def _has(self, name: str) -> bool:
-        folder = self._hosted.folder(name)
-        disk: Any = folder.disk  # type: ignore[attr-defined]
-        kept = (disk.logs, disk.checkpoints, disk.files)
-        there = any(folder.holds(path) for each in kept for path in each)  # type: ignore[attr-defined]
+        path, disk = str(self._hosted.folder(name)), self._sim.disk(self.name)
+        there = path in disk.checkpoints or f"{path}/output" in disk.logs
         return there or name in self._hosted.lost
 
     def _told(self, asked_s: float, wanted: dict[str, Any]) -> None:

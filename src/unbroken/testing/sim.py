@@ -27,7 +27,8 @@ from unbroken.testing.checkers import Checkers, Violation
 from unbroken.testing.disk import Disk, Path
 from unbroken.testing.engine import Plan
 from unbroken.testing.epochs import Rows
-from unbroken.testing.life import EPOCH_S, Fault, Life, random_life
+from unbroken.testing.faults import Faults
+from unbroken.testing.life import EPOCH_S, Life, random_life
 from unbroken.testing.network import Network
 from unbroken.testing.operators import OPERATORS
 from unbroken.testing.patches import Records, changes, patched
@@ -69,10 +70,8 @@ class Sim:
         self.shells: dict[str, Any] = {}
         #: What must not be forgotten, because its identity is remembered.
         self.keep: list[Any] = []
-        self.failures = 0
-        #: Processes that will die in the middle of something.
-        self._fuses: dict[str, Fault] = {}
-        self._phase = "safety"
+        self.faults = Faults(self)
+        self._rows: dict[str, list[Rows]] = {}
         self.plans = {p.name: Plan(p.name, OPERATORS[p.operator], p.inputs) for p in life.pieces}
         self.query = self._query()
         nodes = [f"node-{i + 1}" for i in range(life.nodes)]
@@ -81,6 +80,7 @@ class Sim:
         self.setup = setup.Setup(
             "sim", {name: list(on) for name, on in place(copies, nodes).nodes.items()},
             "grpc://keeper:0", "grpc://control:0", manual=False,
+            log_bytes_max=life.log_bytes_max or 1 << 30,
         )  # fmt: skip
         self.records = Records(self.world, self.disk("control"), self.watch, RealPath(":memory:"))
         self.source_log = lambda folder, stream, schema, **how: Sources(self, folder, stream)
@@ -120,16 +120,12 @@ class Sim:
 
     def rows(self, stream: str, number: int) -> Rows:
         """What comes to a source in one epoch."""
-        chance = Random(f"{self.life.seed}-{stream}-{number}")
         if number >= self.life.epochs:
             return ()
-        now_ms = int((number + 1) * EPOCH_S * 1000)
-        count = chance.choice((0, 0, 1, 2, 3))
-        return tuple(
-            (max(0, now_ms - chance.choice(_BEHIND_MS)), chance.randrange(3),
-             chance.randrange(1000))
-            for _ in range(count)
-        )  # fmt: skip
+        if stream not in self._rows:
+            chance = Random(f"{self.life.seed}-{stream}")
+            self._rows[stream] = [_rows_of(chance, each) for each in range(self.life.epochs)]
+        return self._rows[stream][number]
 
     # Starting and failing.
 
@@ -149,26 +145,6 @@ class Sim:
             self.world.say(f"cannot start: {error.what}")
             process.kill()
 
-    def happen(self, fault: Fault) -> None:
-        """A fault begins; its end is scheduled."""
-        if self._phase != "safety":
-            return
-        self.failures += 1
-        self.world.say(fault.text.split(": ", 1)[1], "fault")
-        getattr(self, "_" + fault.what.replace(" ", "_"))(fault)
-
-    def _after(self, fault: Fault, do: Callable[..., Any], *arguments: Any) -> None:
-        self.world.at(fault.for_s, None, self._if_safety, do, arguments)
-
-    def _if_safety(self, do: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        if self._phase == "safety":  # Afterwards all of it is healed at once.
-            do(*arguments)
-
-    def _restart(self, name: str) -> None:
-        if not self.world.process(name).alive:
-            self.world.say("starts again", name)
-            self.boot(name)
-
     def kill(self, name: str) -> None:
         """Ends a process."""
         self.world.process(name).kill()
@@ -176,84 +152,13 @@ class Sim:
     def _died(self, process: Process) -> None:
         """Control tries doors many times a second."""
         self.watch.died(process.name)
-        fault = self._fuses.pop(process.name, None)
-        if fault is not None:
-            self._after(fault, self._restart, process.name)
+        self.faults.died(process)
         control = self.world.process("control")
         if control.alive and "control" in self.shells:
             self.world.at(self.world.random.uniform(0.0, 0.05), control, self._look)
 
     def _look(self) -> None:
         self.shells["control"].look()
-
-    def _crash(self, fault: Fault) -> None:
-        self.kill(fault.who)
-        self._after(fault, self._restart, fault.who)
-
-    def _fuse(self, fault: Fault) -> None:
-        self.world.process(fault.who).fuse = int(fault.much)
-        self._fuses[fault.who] = fault
-
-    def _lose(self, fault: Fault) -> None:
-        self.kill(fault.who)
-        self.disk(fault.who).lose()
-        self.watch.lost(fault.who)
-        self._after(fault, self._restart, fault.who)
-
-    def _power(self, fault: Fault) -> None:
-        self.kill(fault.who)
-        self.disk(fault.who).power_cut()
-        self.watch.lost(fault.who)
-        self._after(fault, self._restart, fault.who)
-
-    def _stumble(self, fault: Fault) -> None:
-        for run in self.watch.runs:
-            if run._process.name == fault.who:
-                run.stumble()
-
-    def _pause(self, fault: Fault) -> None:
-        self.world.process(fault.who).pause()
-        self._after(fault, self.world.process(fault.who).resume)
-
-    def _cut(self, fault: Fault) -> None:
-        for ends in ((fault.who, fault.other), (fault.other, fault.who)):
-            self.network.cut(*ends)
-            self._after(fault, self.network.heal, *ends)
-
-    def _cut_one_way(self, fault: Fault) -> None:
-        self.network.cut(fault.who, fault.other)
-        self._after(fault, self.network.heal, fault.who, fault.other)
-
-    def _isolate(self, fault: Fault) -> None:
-        for other in self.world.processes:
-            if other != fault.who:
-                for ends in ((fault.who, other), (other, fault.who)):
-                    self.network.cut(*ends)
-                    self._after(fault, self.network.heal, *ends)
-
-    def _slow(self, fault: Fault) -> None:
-        for ends in ((fault.who, fault.other), (fault.other, fault.who)):
-            self.network.slow(*ends, fault.much)
-            self._after(fault, self.network.slow, *ends, 0.0)
-
-    def _repeat(self, fault: Fault) -> None:
-        self.network.repeats = fault.much
-        self._after(fault, setattr, self.network, "repeats", 0.0)
-
-    def _lag(self, fault: Fault) -> None:
-        self.watch.slow(fault.who, fault.much)
-        self._after(fault, self.watch.slow, fault.who, 1.0)
-
-    def _full(self, fault: Fault) -> None:
-        self.disk(fault.who).full = True
-        self._after(fault, setattr, self.disk(fault.who), "full", False)
-
-    def _drift(self, fault: Fault) -> None:
-        self.world.process(fault.who).drift(fault.much)
-        self._after(fault, self.world.process(fault.who).drift, 1.0)
-
-    def _jump(self, fault: Fault) -> None:
-        self.world.process(fault.who).wall_off_s += fault.much
 
     # Two phases.
 
@@ -264,7 +169,7 @@ class Sim:
                 self.world.process(name).when_killed.append(self._died)
                 self.boot(name)
             for fault in self.life.faults:
-                self.world.at(fault.at_s, None, self.happen, fault)
+                self.world.at(fault.at_s, None, self.faults.happen, fault)
             try:
                 self.world.run(self.life.epochs * EPOCH_S)
                 self._heal()
@@ -281,7 +186,7 @@ class Sim:
         started = sum(max(0, process.life - 1) for process in self.world.processes.values())
         return Result(
             self.life, self.watch.violation, tuple(self.world.story),
-            sum(len(made) for made in self.watch.contents.values()), self.failures, started,
+            sum(len(made) for made in self.watch.contents.values()), self.faults.count, started,
             self.world.now_s, self.world.events,
         )  # fmt: skip
 
@@ -289,18 +194,12 @@ class Sim:
         """No more faults: everything that is down is started, and what is paused goes on."""
         if self.world.stopped:
             return
-        self._phase = "liveness"
+        self.faults.over = True
         self.world.say("no more faults")
-        self.network.heal_all()
-        for node in self.nodes:
-            self.watch.slow(node, 1.0)
-        for disk in self.disks.values():
-            disk.full = False
+        self.watch.calm_from = len(self.world.story)
+        self.faults.heal()
         everything = self.world.random.random() < 0.2
         for process in self.world.processes.values():
-            process.fuse = None
-            process.drift(1.0)
-            process.resume()
             # A replica that failed for good is started again by people; now and then everything is.
             shell = self.shells.get(process.name)
             if process.alive and isinstance(shell, NodeShell):
@@ -318,11 +217,7 @@ class Sim:
             for process in self.world.processes.values():
                 if not process.alive:
                     self.boot(process.name)
-            late = [
-                f"{sink.stream} is at {sink.next}"
-                for sink in self.sinks()
-                if sink.next < self.life.epochs and not self.watch.excused(sink.stream, sink)
-            ]
+            late = [why for sink in self.sinks() if (why := self._late(sink))]
             late += self._not_whole()
             if not late and self.world.now_s > end_s - CONVERGE_S_MAX + 3.0:
                 return
@@ -331,6 +226,16 @@ class Sim:
                 10, f"{', '.join(late)} (of {self.life.epochs} epochs) {CONVERGE_S_MAX:.0f} s "
                 f"after the last fault: {'; '.join(self._sentences()) or 'nobody says why'}",
             )  # fmt: skip
+
+    def _late(self, sink: SinkShell) -> str:
+        """Why a sink is not where it should be; "" if it is, or it is said that it will not be."""
+        if sink.next >= self.life.epochs:
+            return ""
+        late = f"{sink.stream} is at {sink.next}"
+        if not self.watch.excused(sink.stream, sink):
+            return late
+        said = self.watch.explained(sink.stream, sink)
+        return "" if said else f"{late} as it may be, and nobody says why"
 
     def _not_whole(self) -> list[str]:
         """Fragments that do not have their wanted number of live replicas."""
@@ -357,6 +262,14 @@ class Sim:
             process.kill()
         self.world.run(self.world.now_s)
         self.records.close()
+
+
+def _rows_of(chance: Random, number: int) -> Rows:
+    now_ms = int((number + 1) * EPOCH_S * 1000)
+    return tuple(
+        (max(0, now_ms - chance.choice(_BEHIND_MS)), chance.randrange(3), chance.randrange(1000))
+        for _ in range(chance.choice((0, 0, 1, 2, 3)))
+    )
 
 
 def _one(a: Any) -> Any:

@@ -158,6 +158,14 @@ class World:
         event = (self.now_s + delay_s, self._order, process, life, do, args)
         heapq.heappush(self._heap, event)
 
+    def arrives(
+        self, delay_s: float, process: Process, life: int, do: Callable[..., Any], args: Any
+    ) -> None:
+        """In `delay_s` something arrives at `process`, if it lives that life; 0 is any life."""
+        self._order += 1
+        event = (self.now_s + delay_s, self._order, process, life, do, args)
+        heapq.heappush(self._heap, event)
+
     def say(self, text: str, who: str | None = None) -> None:
         """A sentence for the story."""
         current = self.current
@@ -179,16 +187,19 @@ class World:
 
     def run(self, until_s: float) -> None:
         """Lets everything happen up to `until_s`."""
-        heap, stack = self._heap, self.stack
+        heap, stack, pop = self._heap, self.stack, heapq.heappop
         while heap and heap[0][0] <= until_s and not self.stopped:
-            at_s, _, process, life, do, arguments = heapq.heappop(heap)
-            self.now_s = at_s
+            self.now_s, _, process, life, do, arguments = pop(heap)
             self.events += 1
             assert self.events < EVENTS_MAX, "events without end"
             if process is None:
                 do(*arguments)
                 continue
-            if process.life != life or not process.alive:
+            if process.life != life:
+                if life or process.door is None:
+                    continue
+                life = process.life  # It arrives at whoever has that address by now.
+            if not process.alive:
                 continue
             if process.paused:
                 process.late.append((life, do, arguments))

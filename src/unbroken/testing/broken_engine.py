@@ -1,0 +1,114 @@
+"""How the engine and its checkpoints are used wrongly on purpose; as `broken`.
+
+Most of these are what Spark would do by itself: what keeps it from that is left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unbroken.gate import Gate
+from unbroken.node.replica import Replica
+from unbroken.testing import checkpoints, engine
+from unbroken.testing.broken import Change
+from unbroken.testing.checkpoints import Checkpoint, Fork
+from unbroken.testing.operators import Batch, observe, step
+from unbroken.testing.patches import patched
+
+
+def wrong_epoch() -> list[Change]:
+    """A fragment goes on one epoch after the one that it should."""
+    begin = Gate.__init__
+
+    def later(self: Gate, inputs: Any, *, committed: int) -> None:
+        begin(self, inputs, committed=committed + (1 if committed > 0 else 0))
+
+    return [(Gate, "__init__", later)]
+
+
+def no_output_log() -> list[Change]:
+    """A replica is taken for its checkpoint alone."""
+
+    def take(peer: Any, fragment: str, folder: Any, **how: Any) -> Any:
+        return before(peer, fragment, folder, **{**how, "before_seen": None})
+
+    before = checkpoints.take
+    return [(checkpoints, "take", take)]
+
+
+def acks_before_commit() -> list[Change]:
+    """An ack leaves when the output is sealed."""
+    acks = Replica.acks
+
+    def early(self: Replica, owed: int, clients: Any = ()) -> Any:
+        gate = self._gate
+        if gate is None:
+            return []
+        kept, gate.committed = gate.committed, gate.released
+        try:
+            return acks(self, owed, clients)
+        finally:
+            gate.committed = kept
+
+    return [(Replica, "acks", early)]
+
+
+def first_input_only() -> list[Change]:
+    """An epoch is complete when its first input is there."""
+
+    def missing(self: Gate) -> list[str]:
+        first = next(iter(self._offered))
+        return [first] if self._offered[first] <= self.committed else []
+
+    return [(Gate, "missing", property(missing))]
+
+
+def no_fork() -> list[Change]:
+    """A start takes the planned batch of its predecessor along."""
+    fork = Checkpoint.fork
+
+    def same(self: Checkpoint, at: Any) -> Checkpoint:
+        made = fork(self, at)
+        made.planned = self.planned
+        return made
+
+    return [(Checkpoint, "fork", same)]
+
+
+def no_marks() -> list[Change]:
+    """Each operator's watermark is forgotten with a restart."""
+    return [(engine.Run, "restore_watermarks", lambda self: None)]
+
+
+def oldest_fork() -> list[Change]:
+    """A start goes on from the commit before the newest."""
+    start = Fork.start
+
+    def older(self: Fork, path: Any, **how: Any) -> Any:
+        for checkpoint in checkpoints.folder_of(path).all():
+            if len(checkpoint.commits) > 1:
+                del checkpoint.commits[max(checkpoint.commits)]
+        return start(self, path, **how)
+
+    return [(Fork, "start", older)]
+
+
+def extra_batches() -> list[Change]:
+    """Whoever has nothing to do yet runs a batch without data, and closes windows with it."""
+    compute = engine.Run._compute
+
+    def eager(self: engine.Run, number: int, epochs: list[Any]) -> None:
+        marks = observe(self._marks, self._plan.operator, [tuple(each.table) for each in epochs])
+
+        def twice(operator: Any, state: Any, inputs: Any, batch: Batch, draw: Any) -> Any:
+            state, rows = step(operator, state, inputs, batch, draw)
+            empty = [() for _ in inputs]
+            later = Batch(batch.evict_ms, marks.current_ms)
+            state, more = step(operator, state, empty, later, draw)
+            return state, rows + more
+
+        has_time = any(newest <= number for newest in self.replica._gate._offered.values())
+        with patched([(engine, "step", twice)] if has_time else []):
+            compute(self, number, epochs)
+
+    return [(engine.Run, "_compute", eager)]

@@ -1,0 +1,76 @@
+"""Checkers: what must never happen, looked at from outside, one per invariant of the design.
+
+    1  an epoch has one stable content        every log, every reader                  contents
+    2  taken in order, once, none skipped     every batch, every sink                  contents
+    3  nothing is trimmed that may be asked   every trim, against consumers' disks     promises
+    5  promises of an older life are refused  every ack that was believed              promises
+    6  a promise is true when it leaves       every ack, against the disk of its giver promises
+    7  a full log pushes back, and names whom every append, every log that is full     limits
+    8  who is counted as live can go on       every replica that becomes live          promises
+    9  sinks equal the undisturbed run, as the policies promise; gaps are on record    outputs
+    10 when faults stop, sinks get there in time, or status says why not               losses
+    11 nothing is raised that nobody expects  assertions of the protocol included      sim
+
+(4 is about tentative epochs, which do not exist yet.)
+
+Checkers know the rows of the sources, what is on every disk, and what was written by sinks.  They
+use none of the protocol's decisions, only its records of who is expected.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from unbroken.errors import UnbrokenError
+from unbroken.streams.merge import Merge
+from unbroken.testing.checkers.base import NAMES, Violation
+from unbroken.testing.checkers.contents import Contents
+from unbroken.testing.checkers.limits import Limits
+from unbroken.testing.checkers.outputs import Outputs
+from unbroken.testing.checkers.promises import Promises
+from unbroken.testing.disk import Path
+from unbroken.testing.epochs import Epoch
+from unbroken.testing.world import Process
+
+__all__ = ["NAMES", "Checkers", "Violation"]
+
+
+class Checkers(Contents, Promises, Limits, Outputs):
+    """Told of everything that can be seen from outside."""
+
+    merge_class: type[Merge] = Merge
+
+    def __init__(self, sim: Any) -> None:
+        super().__init__(sim)
+        self.runs: list[Any] = []
+        self._slow: dict[str, float] = {}
+
+    def appended(self, folder: Path, epoch: Epoch) -> None:
+        """An epoch is in a log from now on."""
+        super().appended(folder, epoch)
+        self.grown(folder, epoch)
+
+    def broken(self, error: UnbrokenError) -> None:
+        """The protocol itself noticed that two contents claim a number, or a batch went astray."""
+        self.break_(1 if type(error).__name__ == "DivergenceError" else 2, error.what)
+
+    def went_astray(self, fragment: str, error: UnbrokenError) -> None:
+        """An engine ended because of what it was given, or what it made of it."""
+        if fragment in self.gaps and self.gaps.intersection(self.piece(fragment).inputs):
+            # It died after it had made something of an epoch that was lost with its producer, and
+            # cannot make that again.  It says so, and stops.  Not solved yet: docs/simulator.md.
+            self.beyond.setdefault(fragment, error.what)
+        else:
+            self.broken(error)
+
+    def slowness(self, node: str) -> float:
+        """How many times slower than usual a node computes."""
+        return self._slow.get(node, 1.0)
+
+    def slow(self, node: str, factor: float) -> None:
+        """From now on a node computes so many times slower."""
+        self._slow[node] = factor
+
+    def point(self, process: Process, where: str, fragment: str, epoch: int) -> None:
+        """An engine has planned or sealed an epoch."""
+        self._sim.faults.point(process, where, fragment, epoch)

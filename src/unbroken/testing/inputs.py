@@ -1,0 +1,81 @@
+"""What a simulated replica reads: a few epochs of every input, ahead of the engine.
+
+    followers ─▶ buffers ─▶ the real gate
+
+As `node.inputs.Inputs`, without threads: a follower asks whether there is room before it fetches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from unbroken.errors import CheckpointLost, EpochGone, UnbrokenError
+from unbroken.testing.epochs import Epoch
+from unbroken.testing.follow import Follower
+from unbroken.testing.network import Network
+from unbroken.testing.world import World
+
+#: Epochs fetched ahead of the engine, as in `node.inputs`.
+AHEAD_EPOCHS = 4
+
+
+class Inputs:
+    """The inputs of one replica; as `node.inputs.Inputs`."""
+
+    def __init__(
+        self, world: World, network: Network, watch: Any, streams: Sequence[str], first: int,
+        book: Any, *, consumer: str, changed: Any, arrived: Callable[[str, int], None],
+    ) -> None:  # fmt: skip
+        self._changed, self._arrived, self._consumer = changed, arrived, consumer
+        self._watch = watch
+        self._buffers: dict[str, dict[int, Epoch]] = {name: {} for name in streams}
+        self.error: UnbrokenError | None = None
+        self._stopped = False
+        self._followers = [
+            Follower(
+                world, network, watch, name, first, partial(book.replicas, name),
+                consumer=consumer, taken=partial(self._came, name), failed=self._broke,
+                room=partial(self._room, name),
+            )
+            for name in streams
+        ]  # fmt: skip
+
+    def _room(self, name: str) -> bool:
+        return len(self._buffers[name]) < AHEAD_EPOCHS
+
+    def _came(self, name: str, epoch: Epoch) -> None:
+        if not self._stopped:
+            self._buffers[name][epoch.number] = epoch
+            self._arrived(name, epoch.number)
+            self._changed.notify_all()
+
+    def _broke(self, error: UnbrokenError) -> None:
+        if isinstance(error, EpochGone):
+            self._watch.gone(self._consumer, error)
+            error = CheckpointLost(error.what, hint=f"{self._consumer} needs it")
+        self.error = error
+        self._changed.notify_all()
+
+    def epoch(self, stream: str, number: int) -> Epoch:
+        """An epoch that has arrived and is not done."""
+        return self._buffers[stream][number]
+
+    def done(self, number: int) -> None:
+        """It will not be asked for again."""
+        for buffer in self._buffers.values():
+            buffer.pop(number, None)
+        for follower in self._followers:
+            follower.more()
+
+    @property
+    def refused(self) -> list[str]:
+        """Producers whose epochs are not taken, and why."""
+        return [text for follower in self._followers for text in follower.merge.refused.values()]
+
+    def stop(self) -> None:
+        """Stops listening."""
+        self._stopped = True
+        for follower in self._followers:
+            follower.close()

@@ -1,0 +1,82 @@
+"""Every bad day of the list is lived through, or shown by a test that exists."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+from rows import ROWS, Lived, NotBuilt, Shown
+
+from unbroken.testing import Sim
+from unbroken.testing.patches import patched
+
+ROOT = Path(__file__).resolve().parents[2]
+LIVED = [
+    pytest.param(row, id=f"row {number}, {place}")
+    for number, rows in ROWS.items()
+    for place, row in enumerate(rows)
+    if isinstance(row, Lived)
+]
+
+
+def test_no_row_is_missing():
+    """Thirty rows, and each is shown somehow."""
+    assert sorted(ROWS) == list(range(1, 31))
+    assert all(ROWS.values())
+
+
+def complaints(row: Lived) -> list[str]:
+    """What is not as it should be in the life of `row`."""
+    sim = Sim(row.life)
+    result = sim.run()
+    if result.violation is not None:
+        return [str(result.violation)]
+    lines = [f"{line.who}: {line.text}" for line in result.story]
+    wrong = []
+    place = 0
+    for pattern in row.shows:
+        found = [n for n, line in enumerate(lines[place:], place) if re.search(pattern, line)]
+        place = found[0] + 1 if found else place
+        wrong += [] if found else [f"nobody says {pattern!r} after line {place}"]
+    wrong += [line for line in lines for pattern in row.never if re.search(pattern, line)]
+    if row.also is not None and not row.also(sim):
+        wrong.append(str(row.also.__doc__))
+    return [*wrong, "", row.life.text, *map(str, result.story)] if wrong else []
+
+
+@pytest.mark.parametrize("row", LIVED)
+def test_the_day_happens_and_nothing_goes_wrong(row: Lived):
+    """What is said shows that it happened; the checkers look at the rest."""
+    wrong = complaints(row)
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("row", [each for each in LIVED if each.values[0].without])
+def test_without_its_rule_the_day_goes_another_way(row: Lived):
+    """So that it is that rule which saved it."""
+    with patched(row.without()):
+        assert complaints(row)
+
+
+def test_the_tests_that_are_named_exist():
+    """A test that was renamed would leave its row to nobody."""
+    missing = []
+    for number, rows in ROWS.items():
+        for name in [name for row in rows if isinstance(row, Shown) for name in row.tests]:
+            file, _, function = name.partition("::")
+            tree = ast.parse((ROOT / file).read_text())
+            names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+            if function not in names:
+                missing.append(f"row {number}: {name}")
+    assert missing == []
+
+
+def test_what_is_not_built_does_not_exist():
+    """As soon as it does, its rows want lives."""
+    for rows in ROWS.values():
+        for row in rows:
+            if isinstance(row, NotBuilt):
+                assert importlib.util.find_spec(row.module) is None
