@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
-from rows import ROWS, Lived, NotBuilt, Shown
+from rows import ROWS, Lived, Shown
 
 from unbroken.testing import Sim
 from unbroken.testing.patches import patched
@@ -72,11 +71,3 @@ def test_the_tests_that_are_named_exist():
             if function not in names:
                 missing.append(f"row {number}: {name}")
     assert missing == []
-
-
-def test_what_is_not_built_does_not_exist():
-    """As soon as it does, its rows want lives."""
-    for rows in ROWS.values():
-        for row in rows:
-            if isinstance(row, NotBuilt):
-                assert importlib.util.find_spec(row.module) is None
