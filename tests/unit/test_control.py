@@ -81,10 +81,11 @@ def test_s13_a_hole_overtakes_whom_it_replaces_also_after_a_restart(folder: Path
         assert control.beat("node-2")["rebuild"] == {"totals": "totals@node-1"}
         for node in ("node-1", "node-3"):
             with pytest.raises(UnbrokenError, match="is not asked to start it empty"):
-                control._hole({**hole, "node": node})
+                control.holes.record({**hole, "node": node})
         assert control._store.holes("totals") == []
-        assert control._hole({**hole, "node": "node-2"}) == {"first": 51, "last": 57}
-        assert control._hole({**hole, "node": "node-2", "last": 60}) == {"first": 51, "last": 57}
+        assert control.holes.record({**hole, "node": "node-2"}) == {"first": 51, "last": 57}
+        again = control.holes.record({**hole, "node": "node-2", "last": 60})
+        assert again == {"first": 51, "last": 57}
         control.dead("node-2")
         assert control.beat("node-1", state="reading plans")["run"] == []
     finally:
@@ -149,13 +150,13 @@ def test_s13_who_stands_alone_overtakes_the_one_before_it_hole_or_not(control: H
     control.to(Step.SHIP)
     term = control._repairs.under_way["totals"].term
     with pytest.raises(UnbrokenError, match="is not asked to start it empty"):
-        control._alone({**alone, "node": "node-1"})
-    assert control._alone({**alone, "node": "node-2"}) == {"term": term, "holes": []}
+        control.holes.alone({**alone, "node": "node-1"})
+    assert control.holes.alone({**alone, "node": "node-2"}) == {"term": term, "holes": []}
     assert control._store.overtaken() == {("totals", "node-1")}
     control.dead("node-2")
     assert control.beat("node-1", totals=50)["run"] == []
     control.to(Step.SHIP)
-    assert control._alone({**alone, "node": "node-1"})["term"] > term
+    assert control.holes.alone({**alone, "node": "node-1"})["term"] > term
 
 
 @pytest.fixture
@@ -188,11 +189,11 @@ def test_s13_a_copy_that_is_gone_while_another_serves_is_not_waited_for_and_repl
     behind.dead("node-3")
     behind.dead("node-1")
     behind.to(Step.SHIP)
-    assert behind._not_asking({"stream": "totals"}) == {
+    assert behind.holes.not_asking({"stream": "totals"}) == {
         "waiting": [], "replaced": ["pairs@node-3"]
     }  # fmt: skip
     hole = {"stream": "totals", "node": "node-2", "first": 50, "last": 57}
-    behind._hole({**hole, "replaced": ["pairs@node-3"]})
+    behind.holes.record({**hole, "replaced": ["pairs@node-3"]})
     assert behind._store.overtaken() == {("totals", "node-1"), ("pairs", "node-3")}
     assert behind.beat("node-3", state="reading plans")["run"] == []
     behind.beat("node-3")
@@ -211,9 +212,9 @@ def test_s13_a_copy_that_is_back_before_the_hole_is_recorded_is_asked(behind: He
     behind.beat("node-3", pairs=50)
     hole = {"stream": "totals", "node": "node-2", "first": 50, "last": 57}
     with pytest.raises(UnbrokenError, match="pairs@node-3 is back"):
-        behind._hole({**hole, "replaced": ["pairs@node-3"]})
+        behind.holes.record({**hole, "replaced": ["pairs@node-3"]})
     assert behind._store.holes("totals") == []
-    assert behind._not_asking({"stream": "totals"}) == {"waiting": [], "replaced": []}
+    assert behind.holes.not_asking({"stream": "totals"}) == {"waiting": [], "replaced": []}
 
 
 def test_s13_the_last_copy_is_waited_for(behind: Held):
@@ -222,7 +223,7 @@ def test_s13_the_last_copy_is_waited_for(behind: Held):
         behind.dead(node)
     behind.beat("node-4")
     behind.to(Step.SHIP)
-    assert behind._not_asking({"stream": "totals"}) == {"waiting": [], "replaced": []}
+    assert behind.holes.not_asking({"stream": "totals"}) == {"waiting": [], "replaced": []}
 
 
 def test_s29_one_that_is_back_while_the_disk_is_full_is_recorded_when_there_is_room(

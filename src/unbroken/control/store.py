@@ -275,12 +275,14 @@ class Store:
         >>> store.close()
         """
         with self._change() as db:
-            (counted,) = db.execute(
+            counted = db.execute(
                 "UPDATE holes SET rows = max(rows, ?) WHERE stream = ? AND first = ? "
                 "RETURNING rows",
                 (rows, stream, first),
             ).fetchone()
-        return int(counted)
+            if counted is None:
+                raise UnbrokenError(f"{stream}: no hole that begins at {first} is on record")
+        return int(counted[0])
 
     def overtake(self, fragment: str, node: str) -> None:
         """The replica on `node` must not go on where it was: its successor begins.

@@ -21,6 +21,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +30,14 @@ from unbroken.control.intentions import KEEPER, Action, Producer, Standing, Step
 from unbroken.control.lives import Lives
 from unbroken.control.orders import Orders
 from unbroken.control.protection import survives
-from unbroken.control.records import Hole
 from unbroken.control.repair import Repairs
 from unbroken.control.replicas import Replicas
 from unbroken.control.store import Store
-from unbroken.control.unheard import Unheard, unheard
+from unbroken.control.unheard import unheard
 from unbroken.control.writers import Writers
 from unbroken.errors import DiskError, UnbrokenError, Unreachable
 from unbroken.node import setup
+from unbroken.node.holes import Holes
 from unbroken.node.process import leave_with_parent, or_noted
 from unbroken.policies import Active, Gap, Passive, Policy, Upstream
 from unbroken.streams.flight import (
@@ -116,10 +117,11 @@ class Control:
         host, _, port = self._setup.control.removeprefix("grpc://").rpartition(":")
         self.door = Door(host, int(port), ready=False)
         self.door.on_act("beat", self._beat)
-        self.door.on_act("alone", self._alone)
-        self.door.on_act("hole", self._hole)
-        self.door.on_act("count_hole", self._count_hole)
-        self.door.on_act("not_asking", self._not_asking)
+        self.holes = Holes(
+            self.door, self._lock, self._store, self._repairs,
+            partial(unheard, policies=self._policies, replicas=self._replicas,
+                    writers=self._writers),
+        )  # fmt: skip
         self.door.ready = True
 
     def _having(self, *kinds: type[Policy]) -> list[str]:
@@ -194,75 +196,6 @@ class Control:
             fragment, _, node = checked_consumer(holder).partition("@")
             if node and fragment in self._policies:
                 self._repairs.held(fragment, node, f"the log of {stream} is full, it holds it")
-
-    def _hole(self, command: Command) -> dict[str, int]:
-        """A replica that starts empty tells what is lost; the answer is what is on record."""
-        stream, node = checked_name(command["stream"]), checked_name(command["node"])
-        first, last = int(command["first"]), int(command["last"])
-        if not 0 <= first <= last:
-            raise UnbrokenError(f"{stream}: a hole from {first} to {last}")
-        replaced = [checked_consumer(name) for name in command.get("replaced", [])]
-        with self._lock:
-            gone = self._overtakes(stream, node)
-            overtaken = [(stream, gone), *self._still_replaced(stream, replaced)]
-            recorded = self._store.record_hole(Hole(stream, first, last), overtakes=overtaken)
-            for each in overtaken:
-                self._repairs.overtaken(*each)
-        print(recorded.sentence, flush=True)
-        return {"first": recorded.first, "last": recorded.last}
-
-    def _count_hole(self, command: Command) -> int:
-        """How many rows are lost with a hole that is on record; tells how many are on record."""
-        stream, node = checked_name(command["stream"]), checked_name(command["node"])
-        with self._lock:
-            self._overtakes(stream, node)
-            return self._store.count_hole(stream, int(command["first"]), int(command["rows"]))
-
-    def _overtakes(self, stream: str, node: str) -> str:
-        """In whose place `node` starts a fragment empty."""
-        gone = self._repairs.overtakes(stream, node)
-        if gone is None:
-            raise UnbrokenError(
-                f"{stream}: {node} is not asked to start it empty",
-                hint="it may have been, and was replaced; its next beat tells",
-            )
-        return gone
-
-    def _alone(self, command: Command) -> dict[str, Any]:
-        """A replica is about to start empty; the answer is the term under which it stands alone,
-        and what its stream has lost before.
-
-        Consumers will take nothing from the one before it any more, so that one must not go on.
-        """
-        stream, node = checked_name(command["stream"]), checked_name(command["node"])
-        with self._lock:
-            gone = self._overtakes(stream, node)
-            self._store.overtake(stream, gone)
-            self._repairs.overtaken(stream, gone)
-            holes = [(hole.first, hole.last, hole.rows) for hole in self._store.holes(stream)]
-            return {"term": self._repairs.under_way[stream].term, "holes": holes}
-
-    def _still_replaced(self, stream: str, replaced: list[str]) -> list[tuple[str, str]]:
-        """Consumers that were not waited for because another copy of them goes on."""
-        now = {setup.replica_name(*who): who for who in self._unheard(stream).replaced}
-        for name in replaced:
-            if name not in now:
-                raise UnbrokenError(
-                    f"{stream}: {name} is back, or nobody goes on in its place",
-                    hint="asked again how far everybody is",
-                )
-        return [now[name] for name in replaced]
-
-    def _not_asking(self, command: Command) -> dict[str, list[str]]:
-        """The consumers of a stream whose word on how far they are is not waited for."""
-        stream = checked_name(command["stream"])
-        with self._lock:
-            found = self._unheard(stream)
-            return {kind: [setup.replica_name(*who) for who in whom]
-                    for kind, whom in found._asdict().items()}  # fmt: skip
-
-    def _unheard(self, stream: str) -> Unheard:
-        return unheard(stream, self._policies, self._replicas, self._writers)
 
     # Look, decide, record, act.
 

@@ -24,6 +24,7 @@ from unbroken.node import (
     book,
     control,
     health,
+    holes,
     hosted,
     keeper,
     life,
@@ -170,6 +171,7 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
         loop: {"print": say},
         life: {"disk": files},
         alone: {"disk": files},
+        holes: {"print": say},
         setup: {"load": lambda folder: (sim.query, sim.setup)},
         control: {
             "threading": threading, "time": time, "print": say, "Peer": peer, "Door": door,

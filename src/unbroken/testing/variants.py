@@ -26,7 +26,7 @@ from unbroken.control.replicas import Replicas
 from unbroken.errors import DefinitionError
 from unbroken.gate import Gate
 from unbroken.node.book import BookReader
-from unbroken.node.control import Control
+from unbroken.node.holes import Holes
 from unbroken.node.lost import Lost
 from unbroken.node.replica import Replica
 from unbroken.node.staged import Confirmed
@@ -310,7 +310,7 @@ def _does_not_add_up() -> list[Change]:
 
 
 def _not_overtaken() -> list[Change]:
-    return [(Control, "_still_replaced", lambda self, stream, replaced: []),
+    return [(Holes, "_still_replaced", lambda self, stream, replaced: []),
             (Served, "turn_away", lambda self, consumers: None)]  # fmt: skip
 
 
@@ -437,6 +437,7 @@ VARIANTS: dict[str, Variant] = {
             "window", "passive", Fault(3.0, "cut", "node-1", 3.0, "node-2"),
             Fault(5.9, "pause", "node-1", 7.0), Fault(5.9, "lag", "node-2", 20.0, much=30.0))),
         Variant("a restart from the commit before", _oldest_fork),
-        Variant("seeds are not kept on disk", _no_seeds_kept, policies=("upstream",), seeds=40),
+        Variant("seeds are not kept on disk", _no_seeds_kept, policies=("upstream",), seeds=40,
+                first=55),
     )
 }  # fmt: skip
