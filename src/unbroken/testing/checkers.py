@@ -360,9 +360,9 @@ class Checkers:
         name, _, rest = text.removeprefix("rebuilding ").partition(": ")
         if "cannot be rebuilt: it needs" not in rest or self.excused(name):
             return
-        if name in self._with_producer:
-            self.beyond[name] = rest
-        elif not self._cut_off:
+        if name in self._with_producer or self._cut_off:
+            self.beyond[name] = rest  # Said, and nobody can help it any more.
+        else:
             self.break_(3, rest)
 
     def gone(self, consumer: str, error: UnbrokenError) -> None:
