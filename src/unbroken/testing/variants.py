@@ -161,6 +161,6 @@ VARIANTS: dict[str, Variant] = {
                     "count", "active", Fault(5.0, "pause", "node-1", 12.0),
                     Fault(9.0, "slow", "node-3", 6.0, "keeper", much=1.0)), 40)),
         Variant("seeds are not kept on disk", broken.no_seeds_kept,
-                policies=("upstream",), seeds=40),
+                policies=("upstream",), seeds=40, first=55),
     )
 }  # fmt: skip

@@ -113,7 +113,7 @@ class Promises(Losses):
             return
         life = self._lives["", "", str(ack["life"])]
         key = there.name, ack["stream"], ack["consumer"]
-        if life < self._lives.get(key, -1):
+        if life < self._lives.get(key, -1) and not self._still_true(ack):
             self.break_(
                 5, f"{there.name} believes an ack of {ack['consumer']} for {ack['stream']} (up to "
                 f"{ack['processed']}) of a life that was over when the present one began",
@@ -122,6 +122,18 @@ class Promises(Losses):
         fragment, _, node = ack["consumer"].partition("@")
         if there.name == "keeper" and node not in self.placement.get(fragment, {}):
             self.break_(5, f"keeper believes an ack of {ack['consumer']}, which was removed")
+
+    def _still_true(self, ack: dict[str, Any]) -> bool:
+        """Whether a standby still holds what an earlier life of it has promised.
+
+        It does not begin anew when it is started again: what was shipped is there.
+        """
+        fragment, _, node = ack["consumer"].partition("@")
+        shell = self._sim.shells.get(node)
+        if shell is None or fragment not in shell.hosted.standbys:
+            return False
+        held = self.on_disk(node, fragment)
+        return held is not None and held >= int(ack["processed"])
 
     def shipped(self, folder: Path, fragment: str, epoch: int) -> None:
         """Invariant 8: a shipment has its name; a replica is its checkpoint and its output."""
@@ -138,9 +150,9 @@ class Promises(Losses):
         name, _, rest = text.removeprefix("rebuilding ").partition(": ")
         if "cannot be rebuilt: it needs" not in rest or self.excused(name):
             return
-        if name in self._with_producer:
-            self.beyond[name] = rest
-        elif not self._cut_off:
+        if name in self._with_producer or self._cut_off:
+            self.beyond[name] = rest  # Said, and nobody can help it any more.
+        else:
             self.break_(3, rest)
 
     def gone(self, consumer: str, error: UnbrokenError) -> None:
