@@ -17,28 +17,24 @@ query = ub.Query("shop", epoch="1s")
 sales = query.source("sales", "ts TIMESTAMP, item STRING, price INT", event_time="ts")
 
 
-@query.fragment(sales, policy=ub.Active(replicas=2))
-def dear(sales):
-    return sales.where("price > 2")
-
-
-@query.fragment(dear, output_mode="update", policy=ub.Passive(interval="1s"))
-def turnover(dear):
-    return dear.groupBy("item").agg(F.sum("price").alias("total"))
+@query.fragment(sales, output_mode="update", policy=ub.Active(replicas=2))
+def turnover(sales):
+    return sales.where("price > 2").groupBy("item").agg(F.sum("price").alias("total"))
 
 
 query.sink(turnover)
 """
-#: Its first hit is a kill of a node, the next a pause of another.
-SEED = 2
+#: Its first hit is a kill of a node, the next a pause of the control plane.
+SEED = 1
 
 
 @pytest.mark.timeout(400)
 def test_a_cluster_under_fire_gives_the_rows_of_an_undisturbed_run(tmp_path: Path):
     (tmp_path / "shop.py").write_text(QUERY)
-    command = [sys.executable, "-m", "unbroken.cli.main", "chaos", "shop.py", "--for", "15s"]
+    command = [sys.executable, "-m", "unbroken.cli.main", "chaos", "shop.py", "--for", "8s"]
+    options = ["--nodes", "2", "--rate", "200", "--seed", str(SEED), "--bound", "10s", "--json"]
     ended = subprocess.run(
-        [*command, "--rate", "200", "--seed", str(SEED), "--json", "--bound", "10s"],
+        [*command, *options],
         cwd=tmp_path, capture_output=True, text=True, timeout=380, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
@@ -46,6 +42,6 @@ def test_a_cluster_under_fire_gives_the_rows_of_an_undisturbed_run(tmp_path: Pat
     assert told["differences"] == {"turnover": {"lost": 0, "repeated": 0, "wrong": 0}}
     assert told["hits"][0]["kind"] == "kill"
     assert told["hits"][0]["process"].startswith("node-")
-    assert told["epochs"] >= 10
+    assert told["epochs"] >= 5
     assert told["within"] > 0
-    assert told["rows"] > 2000
+    assert told["rows"] > 1000

@@ -15,8 +15,9 @@ import unbroken as ub
 from unbroken.checkpoints.layers import Checkpoint
 
 COUNT = 8
-#: One crash per point, each in another epoch; `joined` has two watermarks to be put back.
-CRASHES = [("sealed", "joined", 2), ("committed", "joined", 5)]
+#: `joined` has two watermarks to be put back.  Every crash costs a start of a dozen queries; what
+#: comes of a death after the commit is part of the suite that both engines pass.
+CRASHES = [("sealed", "joined", 3)]
 
 
 class CrashingCluster(ub.LocalCluster):
@@ -33,10 +34,9 @@ def test_a_run_that_dies_between_output_and_commit_writes_the_epochs_of_an_undis
     p needs seal *and* commit; every start is a fork; watermarks survive; orphans don't matter; one
     micro-batch per epoch, both inputs in step.
 
-    Method: the node's JVM is killed after sealing, and its Python after Spark's commit, before the
-    watermarks are noted, with all fragments at work; the cluster starts it again each time; compare
-    every epoch of every stream with an undisturbed run, by digest and rows.  The two inputs of an
-    epoch are closed one after the other, so that Spark polls in between.
+    Method: the node's JVM is killed after sealing, with all fragments at work; the cluster starts
+    it again; compare every epoch of every stream with an undisturbed run, by digest and rows.  The
+    two inputs of an epoch are closed one after the other, so that Spark polls in between.
     """
     monkeypatch.setenv("UNBROKEN_TEST_CRASHES", json.dumps(CRASHES))
     monkeypatch.setenv("UNBROKEN_TEST_MARKS", str(tmp_path))

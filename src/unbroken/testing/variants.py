@@ -122,9 +122,9 @@ VARIANTS: dict[str, Variant] = {
         Variant("speaks before s + 1", broken.speaks_too_soon, policies=("upstream",)),
         Variant("acks before the commit", broken_engine.acks_before_commit),
         Variant("a gap counted from the lowest consumer", broken.lowest_consumer,
-                ("crash", "pause"), ("gap",), seeds=20, first=38),
+                ("crash", "pause"), ("gap",), seeds=10, first=34),
         Variant("a hole that waits for nobody", broken.does_not_wait,
-                ("crash", "pause"), ("gap",), seeds=20, first=38),
+                ("crash", "pause"), ("gap",), seeds=10, first=34),
         Variant("one that was replaced is listened to", broken.listens_to_all, life=_life(
             "count", "gap", Fault(5.0, "cut one way", "node-1", 14.0, "control"))),
         Variant("a hole before anybody has promised", broken.does_not_promise, life=_life(
@@ -161,6 +161,6 @@ VARIANTS: dict[str, Variant] = {
                     "count", "active", Fault(5.0, "pause", "node-1", 12.0),
                     Fault(9.0, "slow", "node-3", 6.0, "keeper", much=1.0)), 40)),
         Variant("seeds are not kept on disk", broken.no_seeds_kept,
-                policies=("upstream",), seeds=40, first=55),
+                policies=("upstream",), seeds=20, first=90),
     )
 }  # fmt: skip
