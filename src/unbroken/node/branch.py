@@ -126,6 +126,8 @@ class Branch:
         self.sentence = ""
         said.begin(name, after=self._gate.committed)
         arrivals.also = self._came
+        # A hole in an input must not begin behind what only the branch has (scenario 13).
+        inputs.speak_for(lambda: self.correction.after + 1 if stable() is None else None)
         run.seal_with(self.seal)
 
     def reads(self, arrivals: Arrivals) -> bool:

@@ -54,6 +54,8 @@ class Follower:
         self.stream = stream
         self._find = find
         self._consumer, self._has = consumer, has
+        #: Of a tentative branch: what its stable line lacks, or None if that speaks for itself.
+        self._lacks: Callable[[], int | None] | None = None
         self._merge = Merge(stream, start=start)
         self._changed = threading.Condition()
         self._error: UnbrokenError | None = None
@@ -112,6 +114,14 @@ class Follower:
                     self._merge.taken(fetch.number)
                     self._changed.notify_all()
                 return epoch
+
+    def speak_for(self, lacks: Callable[[], int | None]) -> None:
+        """What is taken from now on does not count: another still has to take it."""
+        self._lacks = lacks
+
+    def _position(self) -> int | None:
+        """The first epoch that whoever asks here lacks; None: nothing is said about that."""
+        return max(self._has, self._merge.next) if self._lacks is None else self._lacks()
 
     def wake(self) -> None:
         """Somebody else has news for whoever waits in `take`."""
@@ -252,7 +262,7 @@ class Follower:
             start = self._ask_from[replica]
             command = {
                 "do": "headers", "stream": self.stream, "from": start,
-                "consumer": self._consumer, "next": max(self._has, self._merge.next),
+                "consumer": self._consumer, "next": self._position(),
             }  # fmt: skip
         answer = peer.act(command)
         try:

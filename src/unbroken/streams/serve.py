@@ -2,7 +2,8 @@
 
     extent  {stream}                       the first epoch that is there, and the next number
     headers {stream, from, consumer, next} those from there on; waits a while for the first.  Who
-                                           asks has everything below `next` (below `from` if unsaid)
+                                           asks has everything below `next` (below `from` if
+                                           unsaid; None: a tentative branch asks, it does not count)
     epoch   {stream, number}               header and rows
     expect  {stream, consumer, term, like} this consumer holds back trimming from now on
     ack     {stream, consumer, term, processed, need, seed}
@@ -273,7 +274,7 @@ class StreamDoor:
         served = self[command["stream"]]
         log = served.log
         start = log.first if command["from"] is None else int(command["from"])
-        if command["from"] is not None:
+        if command["from"] is not None and command.get("next", start) is not None:
             name = command.get("consumer") or UNNAMED
             served.asked(name and checked_consumer(name), int(command.get("next", start)))
         log.wait(start, POLL_S)
