@@ -7,6 +7,7 @@ import datetime as dt
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -215,14 +216,14 @@ def test_results_go_on_within_the_bound_and_are_corrected_after():
 
 
 @pytest.mark.timeout(600)
-def test_a_crash_during_the_partition_loses_only_tentative_results():
+def test_a_crash_during_the_partition_loses_only_tentative_results(tmp_path: Path):
     """The node that goes on tentatively is killed -9 and comes back, still cut off.
 
     Goal: it starts from the parked fork, not from what its branch has committed, parts again, and
     is corrected when the cable is back.
     Method: as above, with a kill after some tentative epochs; rows go on all the time.
     """
-    with ub.LocalCluster(two_sites(), nodes=3, cables=True) as cluster:
+    with ub.LocalCluster(two_sites(), nodes=3, cables=True, folder=tmp_path) as cluster:
         reader, western = node_of(cluster, "counts"), node_of(cluster, "western")
         driver, client = Driver(cluster), Client(cluster, "counts")
         behind = Client(cluster, "totals")

@@ -62,8 +62,14 @@ class Query:
             commits = self._checkpoint.commits()
             after = commits[-1].epoch if commits else first - 1
             batch = commits[-1].batch + 1 if commits else 0
+            started: set[str] = set()
             while not self._stopped:
-                tables = [self._ask(stream, after) for stream in ("east", "west")]
+                tables = []
+                for stream in ("east", "west"):
+                    if stream not in started:  # Its process starts when it is asked for first.
+                        self.replica.wait_released(self.term)
+                        started.add(stream)
+                    tables.append(self._ask(stream, after))
                 after += 1
                 plan(self._checkpoint, batch, after, after)
                 time.sleep(self.work_s)

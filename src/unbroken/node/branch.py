@@ -44,6 +44,8 @@ class Arrivals:
         self.gate, self.silence = gate, silence
         #: What inputs have said tentatively, and nobody has used yet.
         self._said: dict[str, dict[int, Epoch]] = {}
+        #: Whether its query has asked for anything yet.
+        self.asked = False
         #: Told too, once the query is a branch.
         self.also: Callable[[int], None] | None = None
 
