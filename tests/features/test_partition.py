@@ -7,6 +7,7 @@ import datetime as dt
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -202,7 +203,9 @@ def test_results_go_on_within_the_bound_and_are_corrected_after():
     check_corrected(behind, expected["totals"])
     lag = [round(h.at_s - driver.closed_s[h.epoch.number], 2) for h in behind.of("tentative")]
     print("one level further on they came after", lag)
-    assert lag[0] < 2 * X_S, "the bound counts once along the chain (scenario 10)"
+    waited_s = behind.tentative[0].header.waited_s
+    print(f"the first of them has waited {waited_s} s on both levels")
+    assert waited_s < 1.5 * X_S, "the bound counts once along the chain (scenario 10)"
     waits = [
         min(h.at_s for h in client.heard if h.epoch.number == n) - driver.closed_s[n]
         for n in range(first, driver.sent)
@@ -213,14 +216,14 @@ def test_results_go_on_within_the_bound_and_are_corrected_after():
 
 
 @pytest.mark.timeout(600)
-def test_a_crash_during_the_partition_loses_only_tentative_results():
+def test_a_crash_during_the_partition_loses_only_tentative_results(tmp_path: Path):
     """The node that goes on tentatively is killed -9 and comes back, still cut off.
 
     Goal: it starts from the parked fork, not from what its branch has committed, parts again, and
     is corrected when the cable is back.
     Method: as above, with a kill after some tentative epochs; rows go on all the time.
     """
-    with ub.LocalCluster(two_sites(), nodes=3, cables=True) as cluster:
+    with ub.LocalCluster(two_sites(), nodes=3, cables=True, folder=tmp_path) as cluster:
         reader, western = node_of(cluster, "counts"), node_of(cluster, "western")
         driver, client = Driver(cluster), Client(cluster, "counts")
         behind = Client(cluster, "totals")

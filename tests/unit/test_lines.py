@@ -62,8 +62,14 @@ class Query:
             commits = self._checkpoint.commits()
             after = commits[-1].epoch if commits else first - 1
             batch = commits[-1].batch + 1 if commits else 0
+            started: set[str] = set()
             while not self._stopped:
-                tables = [self._ask(stream, after) for stream in ("east", "west")]
+                tables = []
+                for stream in ("east", "west"):
+                    if stream not in started:  # Its process starts when it is asked for first.
+                        self.replica.wait_released(self.term)
+                        started.add(stream)
+                    tables.append(self._ask(stream, after))
                 after += 1
                 plan(self._checkpoint, batch, after, after)
                 time.sleep(self.work_s)
@@ -113,6 +119,7 @@ class World:
         self.folder = folder
         self.door = Door()
         streams = StreamDoor(self.door)
+        self.streams = streams.streams
         self.logs = {name: EpochLog(folder / name, name) for name in ("east", "west")}
         for name, log in self.logs.items():
             streams.streams[name] = Served(log, [], keep=0)
@@ -384,3 +391,18 @@ def test_a_stable_line_never_hears_what_is_tentative(world: Make):
     w.feed("west", 3, 3)
     w.until(lambda: w.stable() == complete(4))
     assert w.replica.partition == ""
+
+
+def test_what_only_the_branch_has_read_does_not_count_for_a_hole(world: Make):
+    """Scenario 13: should the producer lose everything, its hole begins after the stable line."""
+    w = world()
+    w.both(0, 2)
+    w.until(lambda: w.replica.committed == 2)
+    w.feed("east", 3, 6)
+    w.until(lambda: 6 in w.said)
+    w.feed("east", 7, 7)
+    w.until(lambda: 7 in w.said)
+    assert w.streams["east"].hole() == 3
+    w.feed("west", 3, 7)
+    w.until(lambda: w.replica.branch is None and w.stable() == complete(8))
+    w.until(lambda: w.streams["east"].hole() == 8)

@@ -55,8 +55,10 @@ def test_the_bound_counts_once_along_a_chain():
     waits = silence()
     waits.arrived("east", 412, now_s=10.0)
     assert waits.due_s(412, waited_s=2.0) == pytest.approx(10.7)
-    assert waits.due_s(412, waited_s=2.7) == pytest.approx(10.0)
-    assert waits.due_s(412, waited_s=9.0) == 10.0
+    assert waits.due_s(412, waited_s=2.7) == pytest.approx(10.15), "a moment for one that keeps up"
+    assert waits.due_s(412, waited_s=9.0) == pytest.approx(10.15)
+    waits.arrived("east", 413, now_s=11.0)
+    assert waits.due_s(413, waited_s=9.0) == 11.0, "none for one that is behind"
 
 
 def test_process_waits_only_for_those_who_keep_up():

@@ -44,6 +44,8 @@ class Arrivals:
         self.gate, self.silence = gate, silence
         #: What inputs have said tentatively, and nobody has used yet.
         self._said: dict[str, dict[int, Epoch]] = {}
+        #: Whether its query has asked for anything yet.
+        self.asked = False
         #: Told too, once the query is a branch.
         self.also: Callable[[int], None] | None = None
 
@@ -126,6 +128,8 @@ class Branch:
         self.sentence = ""
         said.begin(name, after=self._gate.committed)
         arrivals.also = self._came
+        # A hole in an input must not begin behind what only the branch has (scenario 13).
+        inputs.speak_for(lambda: self.correction.after + 1 if stable() is None else None)
         run.seal_with(self.seal)
 
     def reads(self, arrivals: Arrivals) -> bool:

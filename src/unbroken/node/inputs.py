@@ -40,6 +40,9 @@ class Waiting(Protocol):
     def refused(self) -> list[str]:
         """Producers whose epochs are not taken, and why."""
 
+    def speak_for(self, lacks: Callable[[], int | None]) -> None:
+        """A tentative branch reads on: what it takes, its stable line still has to take."""
+
     def stop(self) -> None:
         """Brings no more."""
 
@@ -121,6 +124,14 @@ class Inputs:
     def refused(self) -> list[str]:
         """Producers whose epochs are not taken, and why."""
         return [text for follower in self._followers for text in follower.refused]
+
+    def speak_for(self, lacks: Callable[[], int | None]) -> None:
+        """A tentative branch reads on: what it takes, its stable line still has to take.
+
+        `lacks` tells the first epoch of that, None once the stable line asks for itself.
+        """
+        for follower in self._followers:
+            follower.speak_for(lacks)
 
     def stop(self) -> None:
         """Stops listening."""

@@ -74,9 +74,15 @@ class Lines(Health):
         if bound is None:
             return gate.offer
         silence = Silence(self.fragment.inputs, bound, committed=gate.committed)
-        silence.forgive(time.monotonic())
         self._arrivals = Arrivals(gate, silence)
         return self._arrivals.arrived
+
+    def wait_released(self, term: int) -> int | None:
+        """Spark starts its sources one after the other: one may have parted before the next is."""
+        branch = self.branch
+        if branch is not None and term == branch.term:
+            return branch.correction.after + 1
+        return super().wait_released(term)
 
     def _heard(self, arrivals: Arrivals, stream: str, epoch: Epoch) -> None:
         """Under `changed`: an input says something tentatively; only a branch can use it."""
@@ -89,6 +95,10 @@ class Lines(Health):
         if self._arrivals is None:
             number: int | None = self._changed.wait_for(lambda: self._next(after), POLL_S)
             return number
+        if not self._arrivals.asked:
+            # Until Spark asks, nobody waits for anybody: it takes long to start.
+            self._arrivals.asked = True
+            self._arrivals.silence.forgive(time.monotonic())
         deadline_s = time.monotonic() + POLL_S
         while True:
             number, now_s = self._next(after), time.monotonic()
@@ -189,8 +199,8 @@ class Lines(Health):
             if self.branch is not branch:
                 return  # Seen by two at once: a commit, and whoever looks at the status.
             self.branch = None
+            self._tell(sentence)
         branch.end()
-        self._tell(sentence)
         threading.Thread(target=self._sweep, args=(branch,), daemon=True, name="sweep").start()
 
     def _sweep(self, branch: Branch) -> None:

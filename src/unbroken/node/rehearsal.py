@@ -98,6 +98,9 @@ class Repeated:
         """The next one is there at once."""
         self._arrive(number + 1)
 
+    def speak_for(self, lacks: Callable[[], int | None]) -> None:
+        """Nobody is asked."""
+
     def stop(self) -> None:
         """There is nothing to stop."""
 

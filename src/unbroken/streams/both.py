@@ -57,6 +57,10 @@ class Both:
         """Replicas that were refused, in sentences."""
         return self._stable.refused
 
+    def speak_for(self, lacks: Callable[[], int | None]) -> None:
+        """As for `Follower`."""
+        self._stable.speak_for(lacks)
+
     def take(self, timeout_s: float) -> Epoch | None:
         """The next epoch, stable if there is one; None after `timeout_s`."""
         deadline_s = time.monotonic() + timeout_s

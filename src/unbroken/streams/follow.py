@@ -61,6 +61,8 @@ class Follower:
         self.stream = stream
         self._find = find
         self._consumer, self._has = consumer, has
+        #: Of a tentative branch: what its stable line lacks, or None if that speaks for itself.
+        self._lacks: Callable[[], int | None] | None = None
         self._merge = Merge(stream, start=start)
         self._changed = threading.Condition()
         self._error: UnbrokenError | None = None
@@ -134,6 +136,14 @@ class Follower:
                 self._changed.notify_all()
                 return epoch
         return None
+
+    def speak_for(self, lacks: Callable[[], int | None]) -> None:
+        """What is taken from now on does not count: another still has to take it."""
+        self._lacks = lacks
+
+    def _position(self) -> int | None:
+        """The first epoch that whoever asks here lacks; None: nothing is said about that."""
+        return max(self._has, self._merge.next) if self._lacks is None else self._lacks()
 
     def wake(self) -> None:
         """Somebody else has news for whoever waits in `take`."""
@@ -287,8 +297,8 @@ class Follower:
             )
             start = self._ask_from[replica]
             asks = {
-                "stream": self.stream, "consumer": self._consumer,
-                "next": max(self._has, self._merge.next), "term": self._merge.alone[0],
+                "stream": self.stream, "consumer": self._consumer, "next": self._position(),
+                "term": self._merge.alone[0],
             }  # fmt: skip
         try:
             epochs = self._next_epoch(replica, peer, start, asks) if alone else []

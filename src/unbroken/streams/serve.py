@@ -3,7 +3,8 @@
     extent  {stream}                       the first epoch that is there, and the next number
     headers {stream, from, consumer, next, term}
                                            those from there on; waits a while for the first.  Who
-                                           asks has everything below `next` (below `from` if unsaid)
+                                           asks has everything below `next` (below `from` if
+                                           unsaid; None: a tentative branch asks, it does not count)
                                            and takes from nobody of an older term
     epoch   {stream, number}               header and rows
     header  {stream, number}               header alone, also of what was trimmed not long ago
@@ -365,11 +366,11 @@ class StreamDoor:
 
     @staticmethod
     def _asked(served: Served, command: Command, start: int) -> None:
-        name = command.get("consumer") or UNNAMED
-        served.asked(
-            name and checked_consumer(name), int(command.get("next", start)),
-            term=int(command.get("term", 0)),
-        )  # fmt: skip
+        lacks = command.get("next", start)
+        if lacks is not None:
+            name = command.get("consumer") or UNNAMED
+            term = int(command.get("term", 0))
+            served.asked(name and checked_consumer(name), int(lacks), term=term)
 
     @staticmethod
     def _wait(served: Served, number: int) -> None:

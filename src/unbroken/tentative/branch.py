@@ -42,6 +42,9 @@ from dataclasses import dataclass
 #: The part of the user's bound that may be spent on waiting; the rest is for the work.
 WAITING_PART = 0.9
 PROCESS, DELAY, SUSPEND = WHEN_CUT = ("process", "delay", "suspend")
+#: And the part that an input which keeps up is given in any case: it may only be a moment late, and
+#: an epoch that has waited long upstream would go without it.
+MOMENT_PART = 0.05
 #: The stable line is near when it is so many epochs behind the branch.
 NEAR_EPOCHS = 3
 #: A look that comes so much later than it was meant to was late itself.
@@ -160,13 +163,12 @@ class Silence:
         since_s, wait_s = self.waits_since_s(number), self.bound.wait_s(waited_s)
         if since_s is None or wait_s is None:
             return None
-        if tentative and not near:
-            silent = self.silent(number)
-            if self.bound.when_cut == PROCESS:
-                silent = [name for name in silent if self._keeps_up(name, number)]
-            if not silent:
-                return since_s
-        return since_s + wait_s
+        silent = self.silent(number)
+        late = [name for name in silent if self._keeps_up(name, number)]
+        if tentative and not near and not (late if self.bound.when_cut == PROCESS else silent):
+            return since_s
+        moment_s = MOMENT_PART * self.bound.delay_s_max if late else 0.0
+        return since_s + max(wait_s, moment_s)
 
     def _keeps_up(self, stream: str, number: int) -> bool:
         return max(self._newest[stream], self._said[stream]) >= number - 1
