@@ -53,8 +53,8 @@ class Looking:
         self._made_of: dict[tuple[str, int, str], list[Any]] = {}
         self._placement: dict[str, dict[str, Standing]] = {}
         self._version = -1
-        #: A disk was lost or cut off: what was not synced there may be gone.
-        self._cut_off = False
+        #: Whose disk was lost or cut off: what was not synced there may be gone.
+        self._cut_off: set[str] = set()
         #: Fragments that nobody can save any more, and since when.
         self.beyond: dict[str, str] = {}
         #: Upstream fragments that died together with the only producer of an input: what that one
