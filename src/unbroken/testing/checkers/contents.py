@@ -25,16 +25,17 @@ class Contents(Looking):
     def __init__(self, sim: Any) -> None:
         super().__init__(sim)
         self._read: dict[int, int] = {}
-        self._sealing: list[Any] | None = None
+        #: What is sealed at this moment, by stream and number: it may be staged, or stay mute.
+        self._sealing: dict[tuple[str, int], list[Any]] = {}
 
     def appended(self, folder: Path, epoch: Epoch) -> None:
         """Invariant 1: an epoch is there from now on."""
         stream = epoch.header.stream
         if stream.endswith(STAGED) or folder.name == "out":
             return
-        if self._sealing is not None:
-            self._made_of[stream, epoch.number, epoch.digest] = self._sealing
-            self._sealing = None
+        made_of = self._sealing.pop((stream, epoch.number), None)
+        if made_of is not None:
+            self._made_of[stream, epoch.number, epoch.digest] = made_of
         made = self.contents.setdefault(stream, {})
         known = made.setdefault(epoch.number, epoch)
         if stream in self._gaps and epoch.number not in self._shown[stream]:
@@ -85,7 +86,7 @@ class Contents(Looking):
         """
         if self._gaps:
             made_of = [tuple(epoch.table) for epoch in inputs]
-            self._sealing = made_of
+            self._sealing = {(run._plan.name, inputs[0].number): made_of}
 
     def wrote(self, sink: Any, epoch: Epoch) -> None:
         """Invariants 1 and 2: what a sink has; its log refuses holes by itself."""
