@@ -81,6 +81,12 @@ def _small(life: Life, rows: int) -> Life:
     return replace(life, log_bytes_max=rows, keep_epochs=SMALL_KEEP_EPOCHS)
 
 
+#: One sink is behind the other when the gap fragment that they follow dies (scenario 13).
+_TWO_SINKS = replace(
+    _life("window", "gap", Fault(4.8, "slow", "sink-a-2", 1.0, "node-1", much=2.0),
+          Fault(5.2, "crash", "node-1", 3.0)),
+    sinks=("a", "a-2"),
+)  # fmt: skip
 _ONE = ("passive", "active", "restart")
 VARIANTS: dict[str, Variant] = {
     each.what: each
@@ -111,10 +117,8 @@ VARIANTS: dict[str, Variant] = {
                 ("crash", "pause"), ("passive",), seeds=20, first=10),
         Variant("speaks before s + 1", broken.speaks_too_soon, policies=("upstream",)),
         Variant("acks before the commit", broken_engine.acks_before_commit),
-        Variant("a gap counted from the lowest consumer", broken.lowest_consumer,
-                ("crash", "pause"), ("gap",), seeds=20, first=38),
-        Variant("a hole that waits for nobody", broken.does_not_wait,
-                ("crash", "pause"), ("gap",), seeds=20, first=38),
+        Variant("a gap counted from the lowest consumer", broken.lowest_consumer, life=_TWO_SINKS),
+        Variant("a hole that waits for nobody", broken.does_not_wait, life=_TWO_SINKS),
         Variant("a producer that forgets terms", broken.forgets_terms, life=_life(
             "count", "active", Fault(4.0, "cut one way", "node-1", 25.0, "control"),
             Fault(15.0, "crash", "keeper", 0.5))),
