@@ -38,7 +38,7 @@ def test_nothing_goes_wrong_in_fixed_lives(first: int):
 
 @pytest.mark.parametrize("place", range(0, FRESH, GROUP))
 def test_nothing_goes_wrong_in_fresh_lives(place: int):
-    """Other seeds in every run; the report's header has the first of them."""
+    """Other seeds in every run; they are printed before anything runs."""
     for seed in range(FIRST + place, FIRST + min(place + GROUP, FRESH)):
         live(random_life(seed))
 

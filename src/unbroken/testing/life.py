@@ -145,12 +145,14 @@ def random_life(
 def _with_small_logs(life: Life, rows: int) -> Life:
     """The same with logs that a pause of some seconds fills, where they can be that small.
 
-    The history of an upstream-backup fragment and the pairs of a join may need more.  A standby
-    keeps too little for sinks that are away.  Both are not solved yet: docs/simulator.md.
+    The history of an upstream-backup fragment and the pairs of a join may need more.  A sink that
+    is away is not known to those who came after it.  Both are not solved yet: docs/simulator.md.
     """
-    large = any(p.protection in ("upstream", "passive") or p.operator == "join"
-                for p in life.pieces)  # fmt: skip
-    return life if large else replace(life, log_bytes_max=rows, keep_epochs=SMALL_KEEP_EPOCHS)
+    for piece in life.pieces:
+        if piece.protection in ("upstream", "passive") or piece.operator == "join":
+            return life
+    faults = tuple(fault for fault in life.faults if not fault.who.startswith("sink-"))
+    return replace(life, faults=faults, log_bytes_max=rows, keep_epochs=SMALL_KEEP_EPOCHS)
 
 
 def _piece(

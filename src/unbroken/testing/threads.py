@@ -34,7 +34,8 @@ class Condition:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._waiting: list[tuple[Task, int]] = []
+        #: Who waits, the number of its wait, and what it waits for.
+        self._waiting: list[tuple[Task, int, Callable[[], Any]]] = []
         self.watchers: list[Callable[[], None]] = []
 
     def __enter__(self) -> Condition:
@@ -44,10 +45,18 @@ class Condition:
         pass
 
     def notify_all(self) -> None:
-        """Wakes whoever waits."""
+        """Wakes whoever waits for what is true now.
+
+        To wake the others would only cost: they would look, and wait on.
+        """
         waiting, self._waiting = self._waiting, []
-        for task, wait in waiting:
-            self._world.at(0.0, None, task.wake, wait)
+        for task, wait, predicate in waiting:
+            if task.over or task.wait != wait:
+                continue  # Its time was over before.
+            if predicate():
+                self._world.at(0.0, None, task.wake, wait)
+            else:
+                self._waiting.append((task, wait, predicate))
         for told in self.watchers:
             told()
 
@@ -59,7 +68,7 @@ class Condition:
             found = predicate()
             if found or world.task is None or world.now_s >= end_s:
                 return found
-            self._waiting.append((world.task, world.task.wait + 1))
+            self._waiting.append((world.task, world.task.wait + 1, predicate))
             block(world, end_s - world.now_s)
 
 

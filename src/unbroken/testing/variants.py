@@ -91,6 +91,12 @@ def _behind(how: str) -> Life:
     return Life(7, 4 if how == "lose" else 3, ("s1",), pieces, 200, faults, ("b",))
 
 
+#: One sink is behind the other when the gap fragment that they follow dies (scenario 13).
+_TWO_SINKS = replace(
+    _life("window", "gap", Fault(4.8, "slow", "sink-a-2", 1.0, "node-1", much=2.0),
+          Fault(5.2, "crash", "node-1", 3.0)),
+    sinks=("a", "a-2"),
+)  # fmt: skip
 _ONE = ("passive", "active", "restart")
 VARIANTS: dict[str, Variant] = {
     each.what: each
@@ -121,10 +127,8 @@ VARIANTS: dict[str, Variant] = {
                 ("crash", "pause"), ("passive",), seeds=20, first=10),
         Variant("speaks before s + 1", broken.speaks_too_soon, policies=("upstream",)),
         Variant("acks before the commit", broken_engine.acks_before_commit),
-        Variant("a gap counted from the lowest consumer", broken.lowest_consumer,
-                ("crash", "pause"), ("gap",), seeds=10, first=34),
-        Variant("a hole that waits for nobody", broken.does_not_wait,
-                ("crash", "pause"), ("gap",), seeds=10, first=34),
+        Variant("a gap counted from the lowest consumer", broken.lowest_consumer, life=_TWO_SINKS),
+        Variant("a hole that waits for nobody", broken.does_not_wait, life=_TWO_SINKS),
         Variant("one that was replaced is listened to", broken.listens_to_all, life=_life(
             "count", "gap", Fault(5.0, "cut one way", "node-1", 14.0, "control"))),
         Variant("a hole before anybody has promised", broken.does_not_promise, life=_life(

@@ -57,8 +57,8 @@ class Looking:
         #: Streams that are not given up themselves, but made of such.
         self._behind = Behind(sim, self)
         self._version = -1
-        #: A disk was lost or cut off: what was not synced there may be gone.
-        self._cut_off = False
+        #: Whose disk was lost or cut off: what was not synced there may be gone.
+        self._cut_off: set[str] = set()
         #: Fragments that nobody can save any more, and since when.
         self.beyond: dict[str, str] = {}
         #: Upstream fragments that died together with the only producer of an input: what that one

@@ -36,7 +36,7 @@ class Losses(Looking):
 
     def lost(self, who: str) -> None:
         """The disk of `who` lost something: which fragments can nobody save any more?"""
-        self._cut_off = True  # Seeds are not synced: older ones may be found, and that is told.
+        self._cut_off.add(who)
         for piece in self._sim.life.pieces:
             if piece.protection in ("upstream", "gap") or piece.name in self.beyond:
                 continue
@@ -50,6 +50,17 @@ class Losses(Looking):
             if had and not left:
                 self.beyond[piece.name] = f"{who} lost the last copy of {piece.name}"
                 self._sim.world.say(self.beyond[piece.name], "checker")
+
+    def _kept_is_lost(self, fragment: str) -> bool:
+        """Whether a producer may have lost what it kept for `fragment`: seeds are not synced.
+
+        Older ones may be found then, and that is told.
+        """
+        inputs, sources = set(self.piece(fragment).inputs), set(self._sim.life.sources)
+        nodes = self._cut_off - {"keeper"}
+        return bool(
+            ("keeper" in self._cut_off and inputs & sources) or (nodes and inputs - sources)
+        )
 
     def excused(self, stream: str, sink: Any = None) -> bool:
         """Whether a stream may stop: it, or one before it, is beyond what its policy survives.

@@ -150,7 +150,7 @@ class Promises(Losses):
         name, _, rest = text.removeprefix("rebuilding ").partition(": ")
         if "cannot be rebuilt: it needs" not in rest or self.excused(name):
             return
-        if name in self._with_producer or self._cut_off:
+        if name in self._with_producer or self._kept_is_lost(name):
             self.beyond[name] = rest  # Said, and nobody can help it any more.
         else:
             self.break_(3, rest)
@@ -161,7 +161,8 @@ class Promises(Losses):
         piece = self.piece(fragment)
         standing = self.placement.get(fragment, {}).get(node)
         expected = standing in (Standing.LIVE, Standing.COMING)
-        if expected and not self.gaps.intersection(piece.inputs) and not self._cut_off:
+        lost = self.gaps.intersection(piece.inputs) or self._kept_is_lost(fragment)
+        if expected and not lost:
             self.break_(3, f"{consumer} is expected, and needs what is gone: {error.what}")
 
     def refused(self, there: Process, command: dict[str, Any], error: UnbrokenError) -> None:
