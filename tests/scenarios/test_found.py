@@ -205,18 +205,3 @@ def test_whoever_rebuilds_a_fragment_does_not_reach_its_producer():
     faults = [Fault(5.0, "pause", "node-1", 14.0), Fault(7.6, "cut", "node-2", 4.8, "keeper")]
     result = simulate(life(2, Piece("a", "window", ("s1",), "upstream"), faults=faults))
     assert result.violation is None
-
-
-def test_two_gap_fragments_in_a_row_die_between_output_and_commit():
-    """The second has sealed what it made of an epoch that the successor of the first calls lost.
-
-    Found: it could not make that again, and stopped.
-    """
-    pieces = Piece("a", "map", ("s1",), "gap"), Piece("b", "count", ("a",), "gap")
-    faults = [
-        Fault(4.0, "die at", "node-2", 1.0, "sealed b", much=62),
-        Fault(6.337, "crash", "node-1", 3.0),
-    ]
-    sim = Sim(life(3, *pieces, faults=faults, sinks=("b",)))
-    assert sim.run().violation is None
-    assert sim.watch.beyond == {}

@@ -37,7 +37,7 @@ class Both:
         """As for `Follower`."""
         self.stream = stream
         self._find = find
-        self._stable = Follower(stream, start, find, consumer=consumer, has=has)
+        self._stable = Follower(stream, start, find, consumer=consumer, has=has, by_headers=True)
         self._hearing = Hearing(start)
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -135,8 +135,8 @@ class Both:
             try:
                 news = peer.act(command)
                 if news is None:
+                    self._stable.by_headers = False
                     return  # This stream never has a branch.
-                self._stable.by_headers = True
                 headers = [Header.from_json(text) for text in news["headers"]]
             except (UnbrokenError, TypeError, ValueError):
                 with self._lock:

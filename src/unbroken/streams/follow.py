@@ -56,8 +56,12 @@ class Follower:
         *,
         consumer: str = "",
         has: int = 0,
+        by_headers: bool = False,
     ) -> None:
-        """`consumer` is its name, if it has one; everything below `has` was taken before."""
+        """`consumer` is its name, if it has one; everything below `has` was taken before.
+
+        `by_headers`: headers come first, also of an only replica: rows may be known already.
+        """
         self.stream = stream
         self._find = find
         self._consumer, self._has = consumer, has
@@ -72,8 +76,7 @@ class Follower:
         self._peers: dict[str, Peer] = {}
         #: Replicas that no longer have what we need.
         self._gone: set[str] = set()
-        #: Headers come first, because rows may be known already.
-        self.by_headers = False
+        self.by_headers = by_headers
         #: Whether the book names one replica: nobody else could announce an epoch.
         self._alone = False
         #: Bodies that came with their announcement, by replica and number.
