@@ -77,12 +77,9 @@ def test_a_new_standby_while_a_sink_is_away():
     assert result.violation is None
 
 
-@pytest.mark.xfail(reason="what was made of a lost epoch was shown, and is not in the state")
+@pytest.mark.xfail(reason="what was shown of a lost epoch is not in the state", strict=True)
 def test_two_gap_fragments_in_a_row_die_between_output_and_commit():
-    """The second has sealed what it made of an epoch that the successor of the first calls lost.
-
-    Not strict: whether somebody has taken that epoch is a matter of milliseconds.
-    """
+    """The second has sealed what it made of an epoch that the successor of the first calls lost."""
     faults = [
         Fault(4.0, "die at", "node-2", 1.0, "sealed b", much=62),
         Fault(6.337, "crash", "node-1", 3.0),
