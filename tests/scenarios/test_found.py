@@ -5,9 +5,12 @@ A life that is marked as expected to fail is a mistake that is known and not men
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from unbroken.testing import Fault, Life, Piece, Sim, simulate
+from unbroken.testing.life import SMALL_KEEP_EPOCHS
 
 
 def life(nodes: int, *pieces: Piece, faults: list[Fault], sinks: tuple[str, ...] = ("a",)) -> Life:
@@ -205,3 +208,22 @@ def test_whoever_rebuilds_a_fragment_does_not_reach_its_producer():
     faults = [Fault(5.0, "pause", "node-1", 14.0), Fault(7.6, "cut", "node-2", 4.8, "keeper")]
     result = simulate(life(2, Piece("a", "window", ("s1",), "upstream"), faults=faults))
     assert result.violation is None
+
+
+def test_the_disk_of_a_writer_is_full_for_a_moment():
+    """Found: taken for a mistake of the user's code, the fragment stood still for ever."""
+    full = Fault(5.0, "full", "node-1", 3.0)
+    result = simulate(life(3, Piece("a", "count", ("s1",), "passive"), faults=[full]))
+    assert result.violation is None
+    said = [line.text for line in result.story if line.at_s < 19.0]
+    assert [text for text in said if "takes over" in text or "started again" in text]
+
+
+def test_a_new_standby_while_a_sink_is_away():
+    """Found: whoever joined asked for the clients of the stream, whoever held it did not.
+
+    Its copy of the log was trimmed as if nobody were away; the writer died, the sink was cut off.
+    """
+    away = [Fault(5.0, "crash", "sink-a", 9.0), Fault(5.2, "crash", "node-2", 20.0)]
+    given = life(3, Piece("a", "count", ("s1",), "passive"), faults=away)
+    assert simulate(replace(given, keep_epochs=SMALL_KEEP_EPOCHS)).violation is None

@@ -41,12 +41,14 @@ from unbroken.tentative.branch import followed
 
 HASH = "__unbroken_hash"
 _ERROR = re.compile(r"[\w.]+(Error|Exception|Gone|Lost|Batch)\b")
-#: A machine that was too busy for Spark's ten seconds, or a worker that was killed.
+#: A machine that was too busy for Spark's ten seconds, a worker that was killed, a full disk.
 _PASSING = re.compile(
     r"waiting for the Python worker to connect back|Python worker failed to connect back"
     r"|Python worker exited unexpectedly"
     # What the JVM's end of a killed process's connection says, depending on what it was doing.
     r"|java\.io\.EOFException|Connection reset|Broken pipe"
+    # Ours and Java's own: others may make room, and a start from the last commit lacks nothing.
+    r"|\bDiskError\b|No space left on device"
 )
 #: Settings are the session's, which all fragments share; a query takes a copy when it starts.
 _STARTING = threading.Lock()
@@ -167,10 +169,9 @@ class Run:
         field = tracker.getClass().getDeclaredField("operatorToWatermarkMap")
         field.setAccessible(True)
         known = field.get(tracker)
-        some = self._jvm.scala.Some
         for mark, value in zip(self._plan.watermarks, values, strict=True):
             if value is not None:
-                known.put(self._uuid(mark.node_id), some(self._long(value)))
+                known.put(self._uuid(mark.node_id), self._some_long(value))
 
     @property
     def _jvm(self) -> Any:
@@ -179,12 +180,10 @@ class Run:
     def _uuid(self, text: str) -> Any:
         return self._jvm.java.util.UUID.fromString(text)
 
-    def _long(self, value: int) -> Any:
-        # py4j turns a boxed Long back into an int on its way; an array's element stays boxed.
-        gateway: Any = self._plan.frame.sparkSession.sparkContext._gateway
-        box = gateway.new_array(self._jvm.java.lang.Long, 1)
-        box[0] = value
-        return self._jvm.java.lang.reflect.Array.get(box, 0)
+    def _some_long(self, value: int) -> Any:
+        """`Some(value)` with a Long in it, however small: py4j sends small ones as Integer."""
+        boxed = self._jvm.java.util.stream.LongStream.of(value).boxed()
+        return self._jvm.scala.jdk.javaapi.OptionConverters.toScala(boxed.findFirst())
 
     def _batch(self, frame: DataFrame, batch: int) -> None:
         epoch = self._checkpoint.epoch_of(batch)

@@ -203,9 +203,11 @@ class Hosted:
         rehearse = partial(
             self.rehearsals.run, fragment, known, self.folder(name), partial(self._plan_for, name)
         )
+        replica = self._serve(name, consumers)
         self.standbys[name] = Standby(
-            self._serve(name, consumers), self._plan_for(name), book=self._book, giver=giver,
+            replica, self._plan_for(name), book=self._book, giver=giver,
             interval_s=fragment.policy.interval_s, rehearse=rehearse,
+            expect=lambda client: self.streams[name].expect(client),
         )  # fmt: skip
         # What was of no use here is superseded; said on, it would be replaced again and again.
         self.lost.discard(name)

@@ -32,7 +32,7 @@ from unbroken.node.lines import PlanFor
 from unbroken.node.preparation import Preparation
 from unbroken.node.replica import Replica
 from unbroken.streams.copy_log import extend_log
-from unbroken.streams.flight import POLL_S, Peer
+from unbroken.streams.flight import POLL_S, Peer, checked_name
 from unbroken.streams.needs import ack
 
 #: Between two attempts at a writer that does not answer, or whose shipment cannot be taken.
@@ -52,8 +52,11 @@ class Standby:
         book: BookReader,
         giver: str,
         interval_s: float,
+        expect: Callable[[str], None] = lambda client: None,
     ) -> None:
+        """`expect` is told the clients of the writer: its copy of the log is kept for them too."""
         self.replica = replica
+        self._expect = expect
         self._book = book
         #: The writer's door; "" while nobody writes.
         self.giver = giver
@@ -116,6 +119,10 @@ class Standby:
         if newest > self.epoch:
             with self._busy:
                 if not self._stop.is_set():
+                    # Before anything is trimmed here: one that is away speaks to nobody.
+                    stream = {"do": "consumers", "stream": self.replica.fragment.name}
+                    for client in peer.act(stream):
+                        self._expect(checked_name(client))
                     self._take(peer)
         self.trouble = ""
         # Without anything taken: it has nothing yet, and needs no more than that.

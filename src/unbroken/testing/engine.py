@@ -19,6 +19,7 @@ from typing import Any
 
 from unbroken.checkpoints.fork import Start
 from unbroken.errors import (
+    DiskError,
     DivergenceError,
     FenceError,
     FragmentFailed,
@@ -162,7 +163,7 @@ class Run:
             self._watch.went_astray(self._plan.name, error)
             self._failure = error.what
         except UnbrokenError as error:
-            self._failure = error.what
+            self._failure, self._stumbled = error.what, isinstance(error, DiskError)
             self._world.say(f"{self._plan.name} stopped: {error.what}")
 
     def _begin(self) -> None:
