@@ -62,7 +62,9 @@ class Limits(Looking):
         """What a node tells about its replicas: whoever is held by its own log says so."""
         for name, told in fragments.items():
             key = f"{name}@{node}"
-            if not self._limit or told["output"]["bytes"] < self._limit or told["failed"]:
+            full = self._limit and told["output"]["bytes"] >= self._limit
+            # One that is started again, with a log that was full before, does not wait for it yet.
+            if not full or told["failed"] or told["sentence"] == "starting":
                 self._full_since_s.pop(key, None)
                 continue
             since_s = self._full_since_s.setdefault(key, self._sim.world.now_s)
