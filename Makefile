@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: env java demo test test-spark test-quick check bench lock clean
+.PHONY: env java demo test test-spark test-quick check sim bench lock clean
 
 env: .venv/ready
 
@@ -41,6 +41,10 @@ test-spark:
 
 test-quick:
 	nice -n 19 $(PYTEST) --basetemp=build/quick --durations=5 tests src --ignore=tests/features
+
+# Other lives in every run: about one in three hundred still finds something (docs/simulator.md).
+sim: env
+	UNBROKEN_SEEDS=200 $(PYTEST) --basetemp=build/sim tests/sim/test_seeds.py -k fresh
 
 bench: env
 	$(BIN)/python bench/overhead.py

@@ -7,4 +7,4 @@ from test_seeds import FIRST, FRESH
 
 def pytest_report_collectionfinish() -> str:
     """Printed whether a test fails or not."""
-    return f"simulator: fresh seeds {FIRST} to {FIRST + FRESH - 1}"
+    return f"simulator: fresh seeds {FIRST} to {FIRST + FRESH - 1}" if FRESH else ""
