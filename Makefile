@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest -q
 
-.PHONY: env java demo test test-spark test-quick check sim bench lock clean
+.PHONY: env java demo test test-spark test-quick check long bench lock clean
 
 env: .venv/ready
 
@@ -37,14 +37,16 @@ test: check java
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-spark test-quick
 
 test-spark:
-	$(PYTEST) --basetemp=build/spark --durations=15 tests/features
+	$(PYTEST) --basetemp=build/spark --durations=15 -m "not slow" tests/features
 
 test-quick:
 	nice -n 19 $(PYTEST) --basetemp=build/quick --durations=5 tests src --ignore=tests/features
 
-# Other lives in every run: about one in three hundred still finds something (docs/simulator.md).
-sim: env
-	UNBROKEN_SEEDS=200 $(PYTEST) --basetemp=build/sim tests/sim/test_seeds.py -k fresh
+# What takes longer than a change should wait for.  Fresh lives are others in every run: about one
+# in three hundred still finds something (docs/simulator.md).
+long: java
+	UNBROKEN_SEEDS=200 $(PYTEST) --basetemp=build/long tests/sim/test_seeds.py -k fresh
+	$(PYTEST) --basetemp=build/long -m slow tests/features
 
 bench: env
 	$(BIN)/python bench/overhead.py

@@ -26,8 +26,8 @@ import pytest
 
 WAIT_S = 280.0
 ROWS = 137_237
-ROWS_PER_EPOCH = 2500
-EPOCHS = 55
+ROWS_PER_EPOCH = 1250
+EPOCHS = 110
 
 QUERY = '''
 from pyspark.sql import functions as F

@@ -215,9 +215,12 @@ def test_results_go_on_within_the_bound_and_are_corrected_after():
     assert max(waits) < X_S + EPOCH_S + 3 * work_s
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_crash_during_the_partition_loses_only_tentative_results(tmp_path: Path):
     """The node that goes on tentatively is killed -9 and comes back, still cut off.
+
+    (`tests/unit/test_lines.py` has the same without Spark, in every run.)
 
     Goal: it starts from the parked fork, not from what its branch has committed, parts again, and
     is corrected when the cable is back.

@@ -1,6 +1,6 @@
 """Simulated clusters: fixed seeds, fresh seeds, and that one seed is one life.
 
-Fresh ones run with `make sim`, or with `UNBROKEN_SEEDS=200`: about one in three hundred still finds
+Fresh ones run with `make long`, or with `UNBROKEN_SEEDS=200`: about one in three hundred still finds
 something (docs/simulator.md), and whoever changes a word elsewhere should not have to mend that.
 """
 
@@ -36,7 +36,7 @@ def test_nothing_goes_wrong_in_fixed_lives(first: int):
         live(random_life(seed))
 
 
-@pytest.mark.skipif(not FRESH, reason="fresh lives run with `make sim`")
+@pytest.mark.skipif(not FRESH, reason="fresh lives run with `make long`")
 @pytest.mark.parametrize("place", range(0, max(FRESH, 1), GROUP))
 def test_nothing_goes_wrong_in_fresh_lives(place: int):
     """Other seeds in every run; they are printed before anything runs."""
