@@ -1,7 +1,7 @@
 """Simulated clusters: fixed seeds, fresh seeds, and that one seed is one life.
 
-Fresh ones run with `make long`, or with `UNBROKEN_SEEDS=200`: about one in three hundred still finds
-something (docs/simulator.md), and whoever changes a word elsewhere should not have to mend that.
+Fresh ones run with `make long`, or with `UNBROKEN_SEEDS=200`: about one in three hundred still
+finds something (docs/simulator.md), and whoever changes a word should not have to mend that.
 """
 
 from __future__ import annotations
