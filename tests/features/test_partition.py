@@ -139,6 +139,7 @@ def node_of(cluster: ub.LocalCluster, fragment: str) -> str:
     return nodes()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_results_go_on_within_the_bound_and_are_corrected_after():
     """A cable is pulled for longer than the bound, and before that for a shorter time.
