@@ -150,7 +150,14 @@ class Chaos:
         self.outcome = Outcome(bound_s)
 
     def run(self) -> None:
-        """Start, warm up, fire, and the comparison."""
+        """Start, warm up, fire, and the comparison; however it ends, what came is counted."""
+        try:
+            self._run()
+        finally:
+            if self._began_s:
+                self.outcome.count(self._cluster.watches, self._began_s)
+
+    def _run(self) -> None:
         self._cluster.start()
         try:
             self._offer.start()
@@ -167,7 +174,6 @@ class Chaos:
         self.outcome.rows = self._offer.rows
         self._say(f"comparing what came of {self._offer.rows:,} rows with an undisturbed run")
         self.outcome.differences = self._cluster.differences()
-        self.outcome.count(self._cluster.watches, self._began_s)
 
     def _until(self, condition: Callable[[], object], what: str) -> None:
         until(condition, what, check=self._check)
@@ -180,8 +186,6 @@ class Chaos:
                 del self._away[process]
                 self._cluster.bring_back(kind, process)
         self._cluster.check()
-        if self._began_s:
-            self.outcome.count(self._cluster.watches, self._began_s)
 
     def _warm(self) -> bool:
         bound_s = self.outcome.bound_s

@@ -41,6 +41,8 @@ class Both:
         self._hearing = Hearing(start)
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        #: Set when nobody needs to be looked for: it is over, or there never is a branch.
+        self._enough = threading.Event()
         self._peers: dict[str, Peer] = {}
         #: Replicas that have to announce again: some rows did not come.
         self._again: set[str] = set()
@@ -122,7 +124,7 @@ class Both:
                     )  # fmt: skip
                     listening[replica] = address, thread
                     thread.start()
-            if self._closed.wait(WATCH_S):
+            if self._enough.wait(WATCH_S):
                 return
 
     def _listen(self, replica: str, peer: Peer) -> None:
@@ -135,8 +137,10 @@ class Both:
             try:
                 news = peer.act(command)
                 if news is None:
+                    # This stream never has a branch, whoever serves it: it is the query's choice.
                     self._stable.by_headers = False
-                    return  # This stream never has a branch.
+                    self._enough.set()
+                    return
                 headers = [Header.from_json(text) for text in news["headers"]]
             except (UnbrokenError, TypeError, ValueError):
                 with self._lock:
@@ -154,6 +158,7 @@ class Both:
     def close(self) -> None:
         """Stops listening."""
         self._closed.set()
+        self._enough.set()
         self._stable.close()
         for peer in list(self._peers.values()):
             peer.close()
