@@ -183,6 +183,7 @@ def test_a_stream_without_a_bound_is_followed_as_ever(replica, follow):
     assert heard(both, 1) == [(0, "stable", [0])]
     assert both.take(0.5) is None
     assert len(asked) == 1
+    assert both._enough.is_set(), "nor is it looked up who else might have one"
 
 
 def test_rows_that_are_too_many_are_forgotten_but_not_that_they_were_said(

@@ -16,7 +16,7 @@ from unbroken.streams import follow, serve
 from unbroken.streams.flight import Door
 from unbroken.streams.follow import Follower
 from unbroken.streams.log import EpochLog
-from unbroken.streams.merge import Serving
+from unbroken.streams.merge import Fetch, Serving
 from unbroken.streams.serve import Served, StreamDoor
 
 
@@ -163,6 +163,23 @@ def test_the_only_replica_is_followed_by_bodies_and_only_a_few_ahead(replica: Ma
         one.append(20, 20)
         assert take(follower, 1) == [20]
         assert not follower._at_hand
+    finally:
+        follower.close()
+
+
+def test_a_body_at_hand_of_one_that_was_replaced_meanwhile_is_not_taken(replica: Make):
+    """The word that another one stands alone may come between looking and taking."""
+    one = replica()
+    one.append(0, 3)
+    follower = Follower("s", 0, lambda: {"r1": one.door.address})
+    try:
+        until(lambda: ("r1", 0) in follower._at_hand)
+        with follower._changed:
+            fetch = follower._merge.wanted()
+            assert fetch == Fetch("r1", 0)
+            follower._merge.only(7, "r2")
+        assert follower._take_at_hand(fetch, None) is None
+        assert follower.next == 0
     finally:
         follower.close()
 

@@ -161,6 +161,7 @@ class Chaos:
         self._cluster.start()
         try:
             self._offer.start()
+            self._say(f"warming up, until results come within {self.outcome.bound_s:g} s")
             self._until(self._warm, "results to come in time")
             self._began_s = time.time()
             self._ends_s = self._began_s + self._length_s
