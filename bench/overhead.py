@@ -173,7 +173,7 @@ def main() -> None:
         for size in map(int, given.sizes.split(",")):
             large = size > 10_000
             found = measure(
-                workload, size, warm=8 if given.quick else 12 if large else 40,
+                workload, size, warm=8 if given.quick else 30 if large else 100,
                 rounds=3 if given.quick else 5, per_round=4 if given.quick or large else 12,
             )  # fmt: skip
             for name, measured in found.items():

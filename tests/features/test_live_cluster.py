@@ -13,11 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
 import unbroken as ub
 from unbroken.cli import measured
+from unbroken.engine.source import PLANNER_ROWS_MAX
 
 WAIT_S = 90.0
 
@@ -91,7 +93,12 @@ def test_rows_arrive_once_although_the_keeper_is_killed_and_a_node_is_frozen(tmp
         (tmp_path / "more.csv").write_text("n\n" + "\n".join(map(str, range(300, 400))))
         unbroken("send", "numbers", str(tmp_path / "more.csv"), "--at", cluster.address)
         take_until(epochs, set(range(400)), got)
-        assert sorted(got) == list(range(400))
+        # So many that Spark's executors fetch them, where small epochs come with their offset.
+        end = 400 + PLANNER_ROWS_MAX + 1
+        receipt = producer.send(pa.table({"n": range(400, end)}))
+        assert receipt.rows > PLANNER_ROWS_MAX, "all of them are in one epoch"
+        take_until(epochs, set(range(end)), got)
+        assert sorted(got) == list(range(end))
 
         status = json.loads(unbroken("status", "--json", "--at", cluster.address))
         assert set(status["nodes"]) == {"node-1", "node-2"}

@@ -142,7 +142,29 @@ def session(
     # Half of those files are checksums of Hadoop's; nothing of ours reads them.
     files = jvm.org.apache.hadoop.fs.FileSystem
     files.getLocal(spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
+    if master.startswith("local"):
+        _forget_defaults(spark)
     return spark
+
+
+def _forget_defaults(spark: SparkSession) -> None:
+    """Takes Hadoop's defaults out of the settings that Spark sends to every state store.
+
+    There are 1,100 of them, and Spark serializes all of them twice per micro-batch: a fifth of the
+    JVM's work for a small epoch (docs/speed.md).  Each stands in Hadoop's code too; what an
+    administrator or a user has set stays.  On a cluster they are left alone: other file systems
+    may look for theirs here.
+    """
+    hadoop: Any = spark._jvm.org.apache.hadoop.conf.Configuration  # type: ignore[union-attr]
+    settings = spark._jsc.hadoopConfiguration()
+    defaults = hadoop(False)
+    for part in ("core", "hdfs", "mapred", "yarn"):
+        defaults.addResource(f"{part}-default.xml")
+    own = settings.getValByRegex(".*")
+    own.entrySet().removeAll(defaults.getValByRegex(".*").entrySet())
+    settings.clear()
+    for name, value in dict(own).items():
+        settings.set(name, value)
 
 
 def jvm_has_ended(wait_s: float = 5.0) -> bool:

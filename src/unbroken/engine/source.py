@@ -5,9 +5,9 @@
 
 * The offset is the epoch number.  A reader never answers "nothing new": it waits on its socket,
   which costs no CPU (scenario 23).
-* `PlannerReader` takes the rows along with the offset: one process, no task in an executor's
-  Python; for epochs that fit into one batch of a local session.  `ExecutorReader` lets the
-  executors of a Spark cluster fetch their slices through the door.
+* `ExecutorReader` lets executors fetch their slices of an epoch through the door.  `LocalReader`,
+  for a node of one machine, takes the rows of a small epoch along with the offset: no task in an
+  executor's Python, which costs more than such rows are worth.
 * How an epoch is split depends on its row count alone, never on cores (scenario 22).
 * A reader waits in its constructor until its replica is released: Spark creates its sources before
   it reads its checkpoint, so a query can be started in advance, and held until layers are there.
@@ -23,12 +23,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceStreamReader,
-    InputPartition,
-    SimpleDataSourceStreamReader,
-)
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.types import StructType
 
 from unbroken.epochs import header_of
@@ -39,6 +35,8 @@ FORMAT = "unbroken"
 READ_BY_PLANNER, READ_BY_EXECUTORS = "planner", "executors"
 #: An epoch is cut into slices of this many rows for the executors of a cluster.
 SLICE_ROWS = 200_000
+#: Epochs with more rows are read by executors on one machine too (docs/speed.md).
+PLANNER_ROWS_MAX = 50_000
 #: Deadline of one question whether the replica is released; the door answers much sooner.
 HELD_S_MAX = 60.0
 
@@ -52,14 +50,9 @@ class EpochSource(DataSource):
         return FORMAT
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Spark's name for the reader whose rows are read by executors."""
-        if self.options["reader"] == READ_BY_PLANNER:
-            return super().streamReader(schema)  # Not implemented: Spark takes the simple one.
-        return ExecutorReader(self.options)
-
-    def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
-        """Spark's name for the reader whose rows come with the offset."""
-        return PlannerReader(self.options)
+        """Spark's name for what makes a reader."""
+        kind = LocalReader if self.options["reader"] == READ_BY_PLANNER else ExecutorReader
+        return kind(self.options)
 
 
 class _Gate:
@@ -93,9 +86,9 @@ class _Gate:
             self._connection = Peer(self._door)
         return self._connection
 
-    def after(self, start: dict[str, int], *, rows: bool) -> pa.Table:
-        """The epoch after `start`, however long it takes."""
-        question = {**self._question, "after": start["epoch"], "rows": rows}
+    def after(self, start: dict[str, int], *, rows_max: int) -> pa.Table:
+        """The epoch after `start`, however long it takes; without its rows if there are more."""
+        question = {**self._question, "after": start["epoch"], "rows": rows_max}
         while True:
             # Each call has a deadline; the wait as a whole has none: a quiet stream is no fault.
             table = self._peer.get(question)
@@ -110,63 +103,84 @@ class _Gate:
         return table
 
 
-class PlannerReader(SimpleDataSourceStreamReader):
-    """Rows come with the offset, in the planner's process."""
-
-    def __init__(self, options: Any) -> None:
-        self._gate = _Gate(options)
-
-    def initialOffset(self) -> dict[str, int]:
-        """Where a fresh query starts: before its first epoch."""
-        return self._gate.first
-
-    def read(self, start: dict[str, int]) -> tuple[Iterator[Any], dict[str, int]]:
-        """Waits for the epoch after `start`."""
-        table = self._gate.after(start, rows=True)
-        batches = table.replace_schema_metadata(None).combine_chunks().to_batches()
-        # A list's iterator: Spark copies it before use.
-        return iter([b for b in batches if b.num_rows]), {"epoch": start["epoch"] + 1}
-
-    def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[Any]:
-        """Spark repeats a batch only in a checkpoint that was not forked."""
-        raise MisalignedBatch(
-            f"Spark repeats epochs {start['epoch'] + 1} to {end['epoch']} behind the gate's back",
-            hint="start the fragment through a fork of its checkpoint",
-        )
-
-
 class _Slice(InputPartition):
     def __init__(self, number: int, index: int, count: int) -> None:
         self.number, self.index, self.count = number, index, count
 
 
-class ExecutorReader(DataSourceStreamReader):
-    """Rows are fetched by the executors, slice by slice, through the node's door."""
+class _Reader:
+    """What both readers have in common: the gate, and rows that are fetched slice by slice."""
 
     def __init__(self, options: Any) -> None:
         self._gate = _Gate(options)
-        self._rows: dict[int, int] = {}
+        self._newest = self._rows = -1
 
     def initialOffset(self) -> dict[str, int]:
         """Where a fresh query starts: before its first epoch."""
         return self._gate.first
 
-    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
+    def _wait(self, start: dict[str, int], *, rows_max: int) -> pa.Table:
         """Waits for the epoch after `start`."""
-        table = self._gate.after(start, rows=False)
-        header = header_of(table.schema)
-        number = start["epoch"] + 1
-        self._rows = {number: header.rows}
-        return {"epoch": number}
+        table = self._gate.after(start, rows_max=rows_max)
+        self._newest, self._rows = start["epoch"] + 1, header_of(table.schema).rows
+        return table
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """How the epoch is split: by its row count alone."""
-        number = end["epoch"]
-        count = max(1, -(-self._rows[number] // SLICE_ROWS))
-        return [_Slice(number, index, count) for index in range(count)]
+        if end["epoch"] != self._newest:
+            raise MisalignedBatch(
+                f"Spark repeats epochs {start['epoch'] + 1} to {end['epoch']} behind the gate's "
+                "back",
+                hint="start the fragment through a fork of its checkpoint",
+            )
+        count = max(1, -(-self._rows // SLICE_ROWS))
+        return [_Slice(self._newest, index, count) for index in range(count)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Runs in an executor."""
         assert isinstance(partition, _Slice)
         table = self._gate.slice(partition.number, partition.index, partition.count)
-        return iter([b for b in table.replace_schema_metadata(None).to_batches() if b.num_rows])
+        return _batches(table)
+
+
+class ExecutorReader(_Reader, DataSourceStreamReader):
+    """Rows are fetched by the executors, slice by slice, through the node's door."""
+
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
+        """Waits for the epoch after `start`."""
+        self._wait(start, rows_max=0)
+        return {"epoch": self._newest}
+
+
+class LocalReader(_Reader, _SimpleStreamReaderWrapper):
+    """Rows of a small epoch come with the offset, in the planner's process.
+
+    Spark asks readers of this class, and no others, for rows that they have already; it is not
+    public, and the version of Spark is pinned.  If they say that they have none, executors read.
+    """
+
+    #: Spark looks at it to find out whether it can be asked to end by itself; it cannot.
+    simple_reader = None  # type: ignore[assignment]
+
+    def __init__(self, options: Any) -> None:
+        _Reader.__init__(self, options)
+        self._at_hand: list[pa.RecordBatch] | None = None
+
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
+        """Waits for the epoch after `start`."""
+        table = self._wait(start, rows_max=PLANNER_ROWS_MAX)
+        small = self._rows <= PLANNER_ROWS_MAX
+        self._at_hand = list(_batches(table)) if small else None
+        return {"epoch": self._newest}
+
+    def getCache(self, start: dict[str, int], end: dict[str, int]) -> Iterator[Any] | None:
+        """The rows of the newest epoch, if they came with it."""
+        return None if self._at_hand is None else iter(self._at_hand)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing: what is kept here is the newest epoch alone."""
+
+
+def _batches(table: pa.Table) -> Iterator[Any]:
+    bare = table.replace_schema_metadata(None).combine_chunks()
+    return iter([batch for batch in bare.to_batches() if batch.num_rows])

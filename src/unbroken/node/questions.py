@@ -67,10 +67,12 @@ class Questions:
         )
 
     def _gate(self, command: Command) -> Any:
-        return self._replica(command).ask(
-            command["input"], int(command["after"]), int(command["term"]),
-            rows=bool(command["rows"]),
-        )  # fmt: skip
+        rows_max = int(command["rows"])
+        table = self._replica(command).ask(
+            command["input"], int(command["after"]), int(command["term"]), rows=rows_max > 0
+        )
+        # More are fetched slice by slice; the header comes in any case.
+        return table if table is None or table.num_rows <= rows_max else table.slice(0, 0)
 
     def _slice(self, command: Command) -> Any:
         return self._replica(command).slice(

@@ -1,0 +1,104 @@
+"""How Spark's readers get their rows: with the offset, or slice by slice; no Spark is started."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from unbroken.engine.source import (
+    PLANNER_ROWS_MAX,
+    READ_BY_EXECUTORS,
+    READ_BY_PLANNER,
+    SLICE_ROWS,
+    EpochSource,
+)
+from unbroken.epochs import Epoch
+from unbroken.errors import MisalignedBatch
+from unbroken.node.parts import nth_slice
+from unbroken.streams.flight import Door
+
+SIZES = [3, PLANNER_ROWS_MAX, PLANNER_ROWS_MAX + 1, SLICE_ROWS + 1, 0]
+
+
+class Replica:
+    """The epochs of `SIZES`, behind a real door."""
+
+    def __init__(self, door: Door) -> None:
+        self.epochs = [
+            Epoch.of("numbers", number, pa.table({"n": range(size)}))
+            for number, size in enumerate(SIZES)
+        ]
+        #: How many rows left with an offset.
+        self.sent: list[int] = []
+        door.on_act("held", lambda command: 0)
+        door.on_get("gate", self._gate)
+        door.on_get("slice", self._slice)
+
+    def _gate(self, command: dict[str, Any]) -> pa.Table:
+        table = self.epochs[command["after"] + 1].stamped()
+        table = table if table.num_rows <= command["rows"] else table.slice(0, 0)
+        self.sent.append(table.num_rows)
+        return table
+
+    def _slice(self, command: dict[str, Any]) -> pa.Table:
+        table = self.epochs[command["number"]].table
+        return nth_slice(table, command["index"], command["count"])
+
+
+@pytest.fixture
+def replica() -> Iterator[tuple[Replica, str]]:
+    with Door() as door:
+        yield Replica(door), door.address
+
+
+def reader_of(address: str, kind: str) -> Any:
+    options = {"door": address, "fragment": "f", "input": "numbers", "term": "1", "reader": kind}
+    return EpochSource(options).streamReader(None)  # type: ignore[arg-type]
+
+
+def rows_of(reader: Any, start: dict[str, int], end: dict[str, int]) -> tuple[list[int], int]:
+    """What Spark gets, as Spark asks for it; and how many executors it takes, 0 for none."""
+    slices = reader.partitions(start, end)
+    at_hand = reader.getCache(start, end) if hasattr(reader, "getCache") else None
+    batches = list(at_hand) if at_hand is not None else []
+    if at_hand is None:
+        # Readers travel to the executors.
+        there = pickle.loads(pickle.dumps(reader))
+        batches = [batch for part in slices for batch in there.read(part)]
+    return [n for batch in batches for n in batch.column(0).to_pylist()], (
+        0 if at_hand is not None else len(slices)
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "by_executors", "sent"),
+    [
+        (READ_BY_PLANNER, [0, 0, 1, 2, 0], [3, PLANNER_ROWS_MAX, 0, 0, 0]),
+        (READ_BY_EXECUTORS, [1, 1, 1, 2, 1], [0, 0, 0, 0, 0]),
+    ],
+)
+def test_every_row_comes_once_whoever_reads_it(
+    replica: tuple[Replica, str], kind: str, by_executors: list[int], sent: list[int]
+):
+    """Small epochs come with their offset on one machine; large ones never do."""
+    served, address = replica
+    reader = reader_of(address, kind)
+    start = reader.initialOffset()
+    for size, executors in zip(SIZES, by_executors, strict=True):
+        end = reader.latestOffset(start, None)
+        assert end == {"epoch": start["epoch"] + 1}
+        assert rows_of(reader, start, end) == (list(range(size)), executors)
+        start = end
+    assert served.sent == sent
+
+
+@pytest.mark.parametrize("kind", [READ_BY_PLANNER, READ_BY_EXECUTORS])
+def test_a_batch_that_the_gate_did_not_release_is_refused(replica: tuple[Replica, str], kind: str):
+    """Scenario 5: Spark repeats a planned batch before it asks for anything."""
+    reader = reader_of(replica[1], kind)
+    with pytest.raises(MisalignedBatch, match="behind the gate's back"):
+        reader.partitions({"epoch": 6}, {"epoch": 7})
