@@ -1,8 +1,4 @@
-"""A fragment for every cell of the table class × policy that `recovery_query` lacks, a model.
-
-Session windows under upstream backup live in the same query: what they lack is another kind of
-state, not another cluster.
-"""
+"""A fragment for every cell of the table class × policy that `recovery_query` lacks, a model."""
 
 from __future__ import annotations
 
@@ -13,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import kinds
 from pyspark.sql import functions as F
 
 import unbroken as ub
@@ -69,18 +64,6 @@ source = query.source("rows", "ts TIMESTAMP, k INT, v INT", event_time="ts")
 for cell, (each, policy) in CELLS.items():
     mode = "update" if each is OperatorClass.DETERMINISTIC else "append"
     query.sink(query.fragment(source, output_mode=mode, policy=policy)(FUNCTIONS[each], name=cell))
-
-left = query.source("left", "ts TIMESTAMP, k INT, v DOUBLE", event_time="ts")
-sessions = query.fragment(left, policy=ub.Upstream())(kinds.sessions.function, name="sessions")
-
-
-@query.fragment(sessions, policy=ub.Active(replicas=2))
-def passed_on(sessions):
-    """What its consumers see.  A sink of its own would owe its newest epochs to everybody."""
-    return sessions.select("*")
-
-
-query.sink(passed_on)
 
 
 def epochs(count: int) -> list[list[Row]]:
