@@ -18,7 +18,9 @@ _pickle: Any = cloudpickle  # It has no types.
 
 def dumps(query: Query) -> bytes:
     """The query with its functions."""
-    names = {f.function.__module__ for f in query.fragments.values()} - {"__main__"}
+    # What the user has registered stays so.
+    known = _pickle.list_registry_pickle_by_value()
+    names = {f.function.__module__ for f in query.fragments.values()} - {"__main__", *known}
     modules = [
         sys.modules[name]
         for name in names
