@@ -36,6 +36,7 @@ from unbroken.definitions import line_of_user, seconds
 from unbroken.errors import DefinitionError, UnbrokenError
 from unbroken.policies import Gap, Policy, Restart, Upstream
 from unbroken.streams.flight import checked_name
+from unbroken.streams.giving_up import WAIT, WHEN_FULL
 from unbroken.tentative.branch import PROCESS, SUSPEND, WHEN_CUT, Bound
 
 OUTPUT_MODES = ("append", "update")
@@ -61,6 +62,8 @@ class Source:
     event_time: str | None
     future_s_max: float
     where: str
+    #: What it does at the limit of its log: one of `WHEN_FULL`.
+    when_full: str = WAIT
 
 
 @dataclass(frozen=True)
@@ -118,11 +121,16 @@ class Query:
         event_time: str | None = None,
         *,
         future_s_max: float = 86_400.0,
+        when_full: str = WAIT,
     ) -> Source:
         """Declares a stream whose rows come from outside.
 
         Rows whose `event_time` lies more than `future_s_max` seconds ahead of the clock are set
         aside and counted, because one of them would make all others late.
+
+        `when_full` says what happens when a consumer is cut off for longer than its log can hold:
+        "wait" pushes back on whoever sends, so nothing is lost; "give_up" keeps taking rows, and
+        gives up the oldest epochs: they become gaps, which say how many rows were lost.
 
         >>> Query("q").source("clicks", "ts TIMESTAMP, page STRING", event_time="ts").event_time
         'ts'
@@ -139,6 +147,11 @@ class Query:
                 f"{where}: source {name!r} has future_s_max={future_s_max!r}",
                 hint=f"seconds, from 0 to {FUTURE_S_MAX:.0f}",
             )
+        if when_full not in WHEN_FULL:
+            raise DefinitionError(
+                f"{where}: source {name!r} has when_full={when_full!r}",
+                hint=f"one of {', '.join(WHEN_FULL)}",
+            )
         try:
             parsed = schemas.parse(schema)
         except UnbrokenError as error:
@@ -154,7 +167,7 @@ class Query:
                     f"{where}: the event time {event_time!r} of source {name!r} is not a TIMESTAMP",
                     hint="declare the column as TIMESTAMP; numbers of seconds are converted",
                 )
-        made = Source(name, parsed, event_time, float(future_s_max), where)
+        made = Source(name, parsed, event_time, float(future_s_max), where, when_full)
         self.sources[name] = made
         return made
 

@@ -18,7 +18,7 @@ import pytest
 from layers_by_hand import commit, plan, work
 
 from unbroken.checkpoints import fork
-from unbroken.epochs import TENTATIVE, Epoch, digest_of_rows
+from unbroken.epochs import TENTATIVE, Epoch, Header, digest_of_rows
 from unbroken.errors import FenceError, FragmentFailed
 from unbroken.node import branch, lines, replica
 from unbroken.node.replica import Replica
@@ -27,6 +27,7 @@ from unbroken.policies.traits import OperatorClass
 from unbroken.streams import serve
 from unbroken.streams.branch_log import BranchLog
 from unbroken.streams.flight import Door
+from unbroken.streams.giving_up import gap_fields
 from unbroken.streams.log import EpochLog
 from unbroken.streams.serve import Served, StreamDoor
 from unbroken.tentative.branch import DELAY, PROCESS, Bound
@@ -406,3 +407,27 @@ def test_what_only_the_branch_has_read_does_not_count_for_a_hole(world: Make):
     w.feed("west", 3, 7)
     w.until(lambda: w.replica.branch is None and w.stable() == complete(8))
     w.until(lambda: w.streams["east"].hole() == 8)
+
+
+def test_what_a_source_has_given_up_is_told_and_counted_once(world: Make):
+    """A partition that outlasts the log: gaps are taken as empty epochs, and what follows says so.
+
+    Later epochs of the source are whole, so it is the consumer that counts; also after a crash.
+    """
+    w = world()
+    w.feed("west", 0, 2)
+    for number in (3, 4):
+        given_up = gap_fields(Header("west", number, rows=1))
+        w.logs["west"].append(Epoch.gap("west", number, SCHEMA, **given_up))
+    w.feed("west", 5, 5)
+    w.feed("east", 0, 3)
+    w.until(lambda: w.replica.committed == 3)
+    w.replica.stop()
+    w.start()
+    w.feed("east", 4, 5)
+    w.until(lambda: w.replica.committed == 5)
+    assert w.stable() == [*complete(3), [3], [4], [5, 1005]]
+    headers = w.replica.log.headers(0)
+    assert [header.lost for header in headers] == [0, 0, 0, 1, 1, 0]
+    assert [header.gaps_total for header in headers] == [0, 0, 0, 1, 2, 2]
+    assert [header.lost_total for header in headers] == [0, 0, 0, 1, 2, 2]
