@@ -37,7 +37,15 @@ from unbroken.errors import DefinitionError, UnbrokenError
 from unbroken.policies import Gap, Policy, Restart, Upstream
 from unbroken.streams.flight import checked_name
 from unbroken.streams.giving_up import WAIT, WHEN_FULL
-from unbroken.tentative.branch import PROCESS, SUSPEND, WHEN_CUT, Bound
+from unbroken.tentative.branch import (
+    CONVERGE,
+    CORRECT,
+    PROCESS,
+    SUSPEND,
+    WHEN_CUT,
+    WHEN_HEALED,
+    Bound,
+)
 
 OUTPUT_MODES = ("append", "update")
 #: Where a fragment keeps its state.
@@ -174,6 +182,7 @@ class Query:
     def fragment(
         self, *inputs: Stream | str, output_mode: str = "append", policy: Policy | None = None,
         state: str = ROCKSDB, max_delay: str | None = None, when_cut: str | None = None,
+        when_healed: str | None = None,
     ) -> Callable[..., Fragment]:  # fmt: skip
         """Declares a fragment: decorates a function from DataFrames to a DataFrame.
 
@@ -189,7 +198,9 @@ class Query:
         fragment goes on with the inputs that are there, and says that its epochs are tentative;
         when the rest has come they are replaced by stable ones.  `when_cut` says how: "process"
         (the next ones follow as they come), "delay" (each waits as long, for fewer tentative
-        rows) or "suspend" (none is tentative: as without `max_delay`).
+        rows) or "suspend" (none is tentative: as without `max_delay`).  `when_healed="converge"`
+        gives tentative epochs up instead of correcting them, for fragments that come right by
+        themselves: they become gaps, and stable results go on from the newest epoch.
 
         >>> from unbroken.policies import Active
         >>> q = Query("q"); clicks = q.source("clicks", "page STRING, n INT")
@@ -221,7 +232,7 @@ class Query:
                 hint="one of ub.Active(replicas=2), ub.Passive(interval='2s'), ub.Upstream(), "
                 "ub.Gap(); or none, for one copy that is started again on its own node",
             )
-        bound = _bound(max_delay, when_cut, policy, where)
+        bound = _bound(max_delay, when_cut, when_healed, policy, where)
         names = tuple(self._input(given, where) for given in inputs)
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -348,9 +359,27 @@ class Query:
 
 
 def _bound(
-    max_delay: str | None, when_cut: str | None, policy: Policy | None, where: str
-) -> Bound | None:
+    max_delay: str | None, when_cut: str | None, when_healed: str | None, policy: Policy | None,
+    where: str,
+) -> Bound | None:  # fmt: skip
     """The delay bound of a fragment, checked."""
+    if when_healed not in (None, *WHEN_HEALED):
+        raise DefinitionError(
+            f"{where}: when_healed={when_healed!r} is unknown",
+            hint=f"one of {', '.join(WHEN_HEALED)}",
+        )
+    if when_healed == CONVERGE and (max_delay is None or when_cut == SUSPEND):
+        raise DefinitionError(
+            f"{where}: when_healed='converge', but nothing is ever tentative",
+            hint='say how long a result may wait for missing input: max_delay="3s"; or leave '
+            "out when_healed",
+        )
+    if when_healed == CONVERGE and not isinstance(policy, Restart | None):
+        raise DefinitionError(
+            f"{where}: when_healed='converge' with the policy {policy.text!r}: another copy may "
+            "have, or make again, what this one gives up, and consumers would disagree for ever",
+            hint="leave out the policy, or take when_healed='correct'",
+        )
     if when_cut not in (None, *WHEN_CUT):
         raise DefinitionError(
             f"{where}: when_cut={when_cut!r} is unknown", hint=f"one of {', '.join(WHEN_CUT)}"
@@ -376,7 +405,7 @@ def _bound(
             "parked on a checkpoint",
             hint="use ub.Active or ub.Passive, or no policy; or leave out max_delay",
         )
-    return Bound(delay_s, when_cut or PROCESS)
+    return Bound(delay_s, when_cut or PROCESS, when_healed or CORRECT)
 
 
 def _cycle(waiting: dict[str, Fragment]) -> list[str]:

@@ -12,6 +12,7 @@ from unbroken.cli import arguments
 from unbroken.errors import DefinitionError, UnbrokenError
 from unbroken.measure import partition_report as report
 from unbroken.measure.partition import Cabled, Found, measure
+from unbroken.measure.recovery import MEASURED
 from unbroken.measure.shapes import SHAPES, shape
 from unbroken.query import DELAY_S_MAX, DELAY_S_MIN
 from unbroken.tentative.branch import WHEN_CUT
@@ -67,6 +68,8 @@ def run(given: argparse.Namespace) -> int:
                 made = shape(name, when_cut, x_s=given.x, rate=given.rate)
                 found.append(Found(name, when_cut, made.text(None)))
                 measure(found[-1], made, partial(Cabled, made), lengths, say=arguments.say)
+                if found[-1].outcome != MEASURED:
+                    arguments.say(f"{name}, {when_cut}: {found[-1].outcome}")
     except KeyboardInterrupt:
         arguments.say("stopped; what was measured so far:")
         raise

@@ -138,6 +138,7 @@ class Replica(Lines):
             checks.inputs_reach_back(self.fragment, self.folder, self._book, began.lost)
         self._stage(committed=committed)
         if began.epoch is not None:
+            self._fill_hole()
             self._check_output(committed)
         if self._held is None:
             self._start_query(plan, began)
