@@ -466,7 +466,7 @@ def test_a_fragment_that_converges_gives_up_what_it_said_and_goes_on(world: Make
     assert [header.lost_total for header in headers] == [0, 0, 0, 2, 4, 6, 8, 8, 8]
     assert w.replica.acks(0)[0][1]["processed"] == 8
     assert w.replica.partition == "stable again: gave up epochs 3 to 6 (8 input rows)"
-    assert w.said == []
+    w.until(lambda: w.said == [])
     assert [query.term for query in Query.made] == [1, 3], "what was parked first was not needed"
     w.until(lambda: fork.terms_in(w.folder / "alerts") == [3])
 
