@@ -75,7 +75,7 @@ def test_the_source_goes_on_and_whoever_was_cut_off_hears_what_was_lost(clusters
     told = cluster.status()["sources"]["clicks"]
     given_up = told["given_up"]
     assert given_up["epochs"] == given_up["rows"] > 20
-    assert told["bytes"] < LIMIT
+    assert told["bytes"] < LIMIT + 2 * ROW_BYTES, "the last send is taken as long as there is room"
 
     late = list(itertools.islice(cluster.follow("clicks", 0), EPOCHS))
     assert [epoch.number for epoch in late] == list(range(EPOCHS))
