@@ -16,7 +16,6 @@ from unbroken.policies.guarantee import (
     Recovery,
     along,
     check,
-    check_converges,
     guarantee,
     holds_output,
     refusal,
@@ -196,14 +195,3 @@ def test_explain_adds_up_what_producers_keep_from_the_end_of_the_chain():
         "left": 67, "middle": 50, "right": 6, "last": 33,
     }  # fmt: skip
     assert made["left"]["plain"] == "convergent"
-
-
-@pytest.mark.parametrize("kind", list(OperatorClass))
-def test_only_what_comes_right_by_itself_may_converge(kind: OperatorClass):
-    traits = Traits(kind, Operator("the operator", "shop.py:9"))
-    if kind in (OperatorClass.REPEATABLE, OperatorClass.CONVERGENT):
-        check_converges("totals", "shop.py:7", traits)
-        return
-    with pytest.raises(DefinitionError, match=r"shop\.py:9: fragment 'totals'") as caught:
-        check_converges("totals", "shop.py:7", traits)
-    assert 'when_healed="correct"' in caught.value.hint
