@@ -197,6 +197,8 @@ class Lines(Health):
 
     def _fill_hole(self) -> None:
         """Appends the gaps that the newest fork has with it, if the log has not got them yet."""
+        if self.fragment.bound is None or not self.fragment.bound.converges:
+            return
         for text in fork.hole_in(self.folder):
             header = Header.from_json(text)
             if header.number >= self.log.next:
