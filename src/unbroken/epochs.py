@@ -111,7 +111,8 @@ class Replaced:
 
     #: Of the tentative epoch, as it was heard.
     header: Header
-    #: Rows that were said and are not true; None if too much was said to remember them.
+    #: Rows that were said and are not true; None if too much was said to remember them, or if
+    #: nobody will ever know (`Epoch.given_up`).
     withdrawn: pa.Table | None
     #: Rows that are true and were not said.
     added: pa.Table | None
@@ -195,6 +196,16 @@ class Epoch:
     def confirmed(self) -> bool:
         """Whether it says again what a tentative epoch of its number has said."""
         return self.replaces is not None and self.replaces.confirmed
+
+    @property
+    def given_up(self) -> bool:
+        """Whether a tentative epoch was said under its number, of which nothing will come.
+
+        >>> said = Replaced(Header("alerts", 7, TENTATIVE), None, None)
+        >>> Epoch(Header("alerts", 7, GAP), pa.table({}), said).given_up
+        True
+        """
+        return self.kind == GAP and self.replaces is not None
 
     @property
     def stable_to(self) -> int:

@@ -36,7 +36,16 @@ from unbroken.definitions import line_of_user, seconds
 from unbroken.errors import DefinitionError, UnbrokenError
 from unbroken.policies import Gap, Policy, Restart, Upstream
 from unbroken.streams.flight import checked_name
-from unbroken.tentative.branch import PROCESS, SUSPEND, WHEN_CUT, Bound
+from unbroken.streams.giving_up import WAIT, WHEN_FULL
+from unbroken.tentative.branch import (
+    CONVERGE,
+    CORRECT,
+    PROCESS,
+    SUSPEND,
+    WHEN_CUT,
+    WHEN_HEALED,
+    Bound,
+)
 
 OUTPUT_MODES = ("append", "update")
 #: Where a fragment keeps its state.
@@ -61,6 +70,8 @@ class Source:
     event_time: str | None
     future_s_max: float
     where: str
+    #: What it does at the limit of its log: one of `WHEN_FULL`.
+    when_full: str = WAIT
 
 
 @dataclass(frozen=True)
@@ -118,11 +129,16 @@ class Query:
         event_time: str | None = None,
         *,
         future_s_max: float = 86_400.0,
+        when_full: str = WAIT,
     ) -> Source:
         """Declares a stream whose rows come from outside.
 
         Rows whose `event_time` lies more than `future_s_max` seconds ahead of the clock are set
         aside and counted, because one of them would make all others late.
+
+        `when_full` says what happens when a consumer is cut off for longer than its log can hold:
+        "wait" pushes back on whoever sends, so nothing is lost; "give_up" keeps taking rows, and
+        gives up the oldest epochs: they become gaps, which say how many rows were lost.
 
         >>> Query("q").source("clicks", "ts TIMESTAMP, page STRING", event_time="ts").event_time
         'ts'
@@ -139,6 +155,11 @@ class Query:
                 f"{where}: source {name!r} has future_s_max={future_s_max!r}",
                 hint=f"seconds, from 0 to {FUTURE_S_MAX:.0f}",
             )
+        if when_full not in WHEN_FULL:
+            raise DefinitionError(
+                f"{where}: source {name!r} has when_full={when_full!r}",
+                hint=f"one of {', '.join(WHEN_FULL)}",
+            )
         try:
             parsed = schemas.parse(schema)
         except UnbrokenError as error:
@@ -154,13 +175,14 @@ class Query:
                     f"{where}: the event time {event_time!r} of source {name!r} is not a TIMESTAMP",
                     hint="declare the column as TIMESTAMP; numbers of seconds are converted",
                 )
-        made = Source(name, parsed, event_time, float(future_s_max), where)
+        made = Source(name, parsed, event_time, float(future_s_max), where, when_full)
         self.sources[name] = made
         return made
 
     def fragment(
         self, *inputs: Stream | str, output_mode: str = "append", policy: Policy | None = None,
         state: str = ROCKSDB, max_delay: str | None = None, when_cut: str | None = None,
+        when_healed: str | None = None,
     ) -> Callable[..., Fragment]:  # fmt: skip
         """Declares a fragment: decorates a function from DataFrames to a DataFrame.
 
@@ -176,7 +198,9 @@ class Query:
         fragment goes on with the inputs that are there, and says that its epochs are tentative;
         when the rest has come they are replaced by stable ones.  `when_cut` says how: "process"
         (the next ones follow as they come), "delay" (each waits as long, for fewer tentative
-        rows) or "suspend" (none is tentative: as without `max_delay`).
+        rows) or "suspend" (none is tentative: as without `max_delay`).  `when_healed="converge"`
+        gives tentative epochs up instead of correcting them, for fragments that come right by
+        themselves: they become gaps, and stable results go on from the newest epoch.
 
         >>> from unbroken.policies import Active
         >>> q = Query("q"); clicks = q.source("clicks", "page STRING, n INT")
@@ -208,7 +232,7 @@ class Query:
                 hint="one of ub.Active(replicas=2), ub.Passive(interval='2s'), ub.Upstream(), "
                 "ub.Gap(); or none, for one copy that is started again on its own node",
             )
-        bound = _bound(max_delay, when_cut, policy, where)
+        bound = _bound(max_delay, when_cut, when_healed, policy, where)
         names = tuple(self._input(given, where) for given in inputs)
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -335,9 +359,27 @@ class Query:
 
 
 def _bound(
-    max_delay: str | None, when_cut: str | None, policy: Policy | None, where: str
-) -> Bound | None:
+    max_delay: str | None, when_cut: str | None, when_healed: str | None, policy: Policy | None,
+    where: str,
+) -> Bound | None:  # fmt: skip
     """The delay bound of a fragment, checked."""
+    if when_healed not in (None, *WHEN_HEALED):
+        raise DefinitionError(
+            f"{where}: when_healed={when_healed!r} is unknown",
+            hint=f"one of {', '.join(WHEN_HEALED)}",
+        )
+    if when_healed == CONVERGE and (max_delay is None or when_cut == SUSPEND):
+        raise DefinitionError(
+            f"{where}: when_healed='converge', but nothing is ever tentative",
+            hint='say how long a result may wait for missing input: max_delay="3s"; or leave '
+            "out when_healed",
+        )
+    if when_healed == CONVERGE and not isinstance(policy, Restart | None):
+        raise DefinitionError(
+            f"{where}: when_healed='converge' with the policy {policy.text!r}: another copy may "
+            "have, or make again, what this one gives up, and consumers would disagree for ever",
+            hint="leave out the policy, or take when_healed='correct'",
+        )
     if when_cut not in (None, *WHEN_CUT):
         raise DefinitionError(
             f"{where}: when_cut={when_cut!r} is unknown", hint=f"one of {', '.join(WHEN_CUT)}"
@@ -363,7 +405,7 @@ def _bound(
             "parked on a checkpoint",
             hint="use ub.Active or ub.Passive, or no policy; or leave out max_delay",
         )
-    return Bound(delay_s, when_cut or PROCESS)
+    return Bound(delay_s, when_cut or PROCESS, when_healed or CORRECT)
 
 
 def _cycle(waiting: dict[str, Fragment]) -> list[str]:

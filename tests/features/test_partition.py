@@ -6,7 +6,7 @@ import contextlib
 import datetime as dt
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -252,3 +252,56 @@ def test_a_crash_during_the_partition_loses_only_tentative_results(tmp_path: Pat
     expected = undisturbed(driver.sent)
     check_corrected(client, expected["counts"])
     check_corrected(behind, expected["totals"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_fragment_that_converges_gives_up_what_it_said_and_comes_right():
+    """The cable is pulled; when it is back nothing is replayed.
+
+    (`tests/unit/test_lines.py` has the same without Spark, in every run.)
+
+    Goal: every tentative epoch becomes a gap that says what it cost, stable results go on from the
+    branch's own state, and windows that began after the cut are those of an undisturbed run.
+    Method: windowed counts of two sites with `when_healed="converge"`; the last windows compared.
+    """
+    query = two_sites()
+    counts = query.fragments["counts"]
+    assert counts.bound is not None
+    query.fragments["counts"] = replace(counts, bound=replace(counts.bound, when_healed="converge"))
+    with ub.LocalCluster(query, nodes=3, cables=True) as cluster:
+        reader, western = node_of(cluster, "counts"), node_of(cluster, "western")
+        driver, client = Driver(cluster), Client(cluster, "counts")
+        for _ in range(5):
+            driver.step(1, pause_s=0.0)
+            until(lambda: len(client.stable) == driver.sent, "the first epochs are slow")
+        cluster.cut(reader, western)
+        driver.step(14)
+        until(lambda: len(client.tentative) >= 5, "goes on")
+        cluster.heal()
+        for _ in range(100):
+            if client.of("gap"):
+                break
+            driver.step(1)
+        driver.step(12)
+        until(
+            lambda: len(client.stable) + len(client.of("gap")) == driver.sent, "all is final again"
+        )
+        told = cluster.status()["nodes"][reader]["fragments"]["counts"]
+        assert told["partition"].startswith("stable again: gave up epochs 5 to ")
+    gaps = [each.epoch for each in client.of("gap")]
+    numbers = [epoch.number for epoch in gaps]
+    assert numbers == list(range(5, numbers[-1] + 1)), "number by number"
+    assert numbers[-1] >= 9
+    said = {epoch.number for epoch in client.tentative}
+    assert all(epoch.given_up == (epoch.number in said) for epoch in gaps)
+    assert all(epoch.header.lost == 8 for epoch in gaps), "four rows of each site"
+    final = sorted([*client.stable, *gaps], key=lambda epoch: epoch.number)
+    assert [epoch.number for epoch in final] == list(range(driver.sent))
+    # A window is 2 s long and closes 2 s behind: one epoch is a second of event time.
+    expected = undisturbed(driver.sent)["counts"]
+    right = range(numbers[-1] + 7, driver.sent)
+    assert len(right) >= 3
+    assert any(expected[n].rows for n in right)
+    for n in right:
+        assert final[n].table.to_pylist() == expected[n].table.to_pylist(), n

@@ -38,11 +38,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 def analyzed(
     spark: Any, function: Callable[..., Any], mode: str = "append", policy: Policy | None = None,
-    state: str = "rocksdb",
+    state: str = "rocksdb", **bound: str,
 ) -> plan.Plan:  # fmt: skip
     query = ub.Query("q", epoch="manual")
     rows = query.source("rows", DDL, event_time="ts")
-    fragment = query.fragment(rows, output_mode=mode, policy=policy, state=state)
+    fragment = query.fragment(rows, output_mode=mode, policy=policy, state=state, **bound)
     query.sink(fragment(function, name="made"))
     return plan.analyze_all(spark, query)["made"]
 
@@ -347,6 +347,26 @@ def test_a_file_beside_the_stream_is_believed_too(spark: Any, tmp_path: Path):
     names = spark.read.schema("id INT, name STRING").csv(str(tmp_path))
     (declared,) = traits(spark, lambda rows: rows.join(names, F.expr("k = id"))).declared
     assert declared.endswith("the same in every epoch")
+
+
+def test_only_what_forgets_may_give_up_instead_of_correct(spark: Any):
+    """`when_healed="converge"`: read off the plan, with the line of the operator that does not."""
+    converges = {"max_delay": "3s", "when_healed": "converge"}
+
+    def counts(rows):
+        return rows.groupBy("k").count()
+
+    def windows(rows):
+        marked = rows.withWatermark("ts", "2 seconds")
+        return marked.groupBy(F.window("ts", "2 seconds")).count()
+
+    line = inspect.getsourcelines(counts)[1] + 1
+    with pytest.raises(DefinitionError, match=rf"^test_plan\.py:{line}: .*cannot converge") as told:
+        analyzed(spark, counts, "update", **converges)
+    assert 'when_healed="correct"' in told.value.hint
+    assert analyzed(spark, counts, "update", max_delay="3s").traits.stateful
+    assert analyzed(spark, windows, **converges).traits.stateful
+    assert not analyzed(spark, lambda rows: rows.where("k > 0"), **converges).traits.stateful
 
 
 def test_a_policy_that_cannot_protect_a_fragment_is_refused_before_anything_starts(spark: Any):

@@ -20,6 +20,7 @@ PURE = [
         "streams/needs.py",
         "streams/clock.py",
         "streams/hole.py",
+        "streams/giving_up.py",
     ),
     *(module for module in MODULES if module.startswith("policies/")),
     *(module for module in MODULES if module.startswith("tentative/")),

@@ -186,6 +186,49 @@ def test_a_stream_without_a_bound_is_followed_as_ever(replica, follow):
     assert both._enough.is_set(), "nor is it looked up who else might have one"
 
 
+def until(condition: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+
+
+def test_rows_come_with_their_announcement_while_nobody_speaks_on_a_branch(replica, follow):
+    """What a bound costs while nothing is cut: no question more per epoch than without it."""
+    r = replica()
+    asked: list[int] = []
+    handler = r.door._act["headers"]
+    r.door._act["headers"] = lambda command: asked.append(1) or handler(command)
+    both = follow(r)
+
+    def turned(questions: list[int]) -> None:
+        """What is under way is of before: it asks only these from now on."""
+        began = len(questions)
+        until(lambda: len(questions) > began + 2)
+        asked.clear()
+
+    until(lambda: not both._stable.by_headers)
+    turned(r.bodies)
+    r.stable(0, 0)
+    assert heard(both, 1) == [(0, "stable", [0])]
+    assert not asked
+
+    r.said.begin("1@a", after=0)
+    r.say(1, 10)
+    assert heard(both, 1) == [(1, "tentative", [10])]
+    turned(asked)
+    r.stable(1, 1)
+    assert heard(both, 1) == [(1, "stable", [1])]
+    assert asked, "its rows may have been said already"
+
+    r.said.end()
+    until(lambda: not both._stable.by_headers)
+    turned(r.bodies)
+    r.stable(2, 2)
+    assert heard(both, 1) == [(2, "stable", [2])]
+    assert not asked
+
+
 def test_rows_that_are_too_many_are_forgotten_but_not_that_they_were_said(
     monkeypatch: pytest.MonkeyPatch,
 ):

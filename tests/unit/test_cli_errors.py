@@ -230,7 +230,15 @@ STATUS = {
         },
     },
     "query": "shop",
-    "sources": {"clicks": {"next": 5, "open_rows": 1, "set_aside": 0, "consumers": {}}},
+    "sources": {
+        "clicks": {
+            "next": 5,
+            "open_rows": 1,
+            "set_aside": 0,
+            "consumers": {},
+            "given_up": {"epochs": 2, "rows": 1234},
+        }
+    },
     "nodes": {
         "node-1": {
             "state": "running",
@@ -256,12 +264,13 @@ def test_a_reading_has_the_documented_keys():
     reading = meter.read(STATUS, "running", 3.0)
     assert set(reading) == {"t", "state", "query", "sources", "nodes", "fragments", "sinks"}
     assert set(reading["sources"]["clicks"]) == {
-        "epoch", "rows_per_s", "rows", "open_rows", "set_aside", "bad_rows", "file",
+        "epoch", "rows_per_s", "rows", "open_rows", "set_aside", "given_up", "bad_rows", "file",
     }  # fmt: skip
     pages = reading["nodes"]["node-1"]["fragments"]["pages"]
     assert set(pages) == {
         "epoch", "behind", "delay_s", "rows_in", "rows_out", "rows_per_s", "doing", "failed",
     }  # fmt: skip
+    assert reading["sources"]["clicks"]["given_up"] == 1234
     assert (pages["behind"], pages["delay_s"], pages["rows_per_s"]) == (2, 2.0, 0.0)
     assert json.loads(json.dumps(reading)) == reading
     assert "node-1 pages 2" in line(reading)

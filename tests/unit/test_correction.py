@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unbroken.epochs import TENTATIVE, Epoch, Header
+from unbroken.epochs import GAP, TENTATIVE, Epoch, Header
 from unbroken.tentative.correction import CONFIRMED, REPLACED, Correction, difference, replacing
 
 
@@ -120,3 +120,27 @@ def test_an_epoch_says_what_it_replaces():
     same = replacing(Epoch.of("alerts", 7, pa.table({"k": [1, 2]})), said)
     assert same.confirmed
     assert replacing(Epoch.of("alerts", 7, pa.table({"k": [1]})), None).replaces is None
+
+
+def test_what_is_given_up_is_said_so_and_neither_confirmed_nor_withdrawn():
+    """Invariant 4: nobody will ever tell whether those rows are true."""
+    said = Epoch.of("alerts", 7, pa.table({"k": [1, 2]}), kind=TENTATIVE)
+    gap = replacing(Epoch.gap("alerts", 7, said.table.schema, lost=5), said)
+    assert gap.given_up
+    assert not gap.confirmed
+    assert gap.replaces is not None
+    assert gap.replaces.header == said.header
+    assert gap.replaces.withdrawn is gap.replaces.added is None
+    assert not Epoch.gap("alerts", 8, said.table.schema).given_up, "nothing was said of it"
+
+
+def test_what_comes_after_the_gaps_is_corrected_as_ever():
+    """The branch goes on while the later fork starts."""
+    correction = Correction("3@node-1", after=411)
+    for number in (412, 413, 414):
+        correction.said(tentative(number, f"said {number}"))
+    for number in (412, 413):
+        correction.gives_up(Header("alerts", number, GAP, lost=3))
+    assert correction.open == [414]
+    assert correction.became(stable(414, "said 414")) == CONFIRMED
+    assert correction.sentence == "stable again: gave up epochs 412 to 413 (6 input rows)"

@@ -18,8 +18,8 @@ import pytest
 from layers_by_hand import commit, plan, work
 
 from unbroken.checkpoints import fork
-from unbroken.epochs import TENTATIVE, Epoch, digest_of_rows
-from unbroken.errors import FenceError, FragmentFailed
+from unbroken.epochs import TENTATIVE, Epoch, Header, digest_of_rows
+from unbroken.errors import DiskError, FenceError, FragmentFailed
 from unbroken.node import branch, lines, replica
 from unbroken.node.replica import Replica
 from unbroken.policies import Restart
@@ -27,9 +27,10 @@ from unbroken.policies.traits import OperatorClass
 from unbroken.streams import serve
 from unbroken.streams.branch_log import BranchLog
 from unbroken.streams.flight import Door
+from unbroken.streams.giving_up import gap_fields
 from unbroken.streams.log import EpochLog
 from unbroken.streams.serve import Served, StreamDoor
-from unbroken.tentative.branch import DELAY, PROCESS, Bound
+from unbroken.tentative.branch import CONVERGE, CORRECT, DELAY, PROCESS, Bound
 
 X_S = 1.0
 WAIT_S = 20.0
@@ -115,7 +116,7 @@ class Query:
 class World:
     """Two producers and a replica that reads them."""
 
-    def __init__(self, folder: Path, when_cut: str = PROCESS) -> None:
+    def __init__(self, folder: Path, when_cut: str = PROCESS, when_healed: str = CORRECT) -> None:
         self.folder = folder
         self.door = Door()
         streams = StreamDoor(self.door)
@@ -128,7 +129,7 @@ class World:
         streams.streams["west"].tentative = self.western
         self.fragment: Any = SimpleNamespace(
             name="alerts", policy=Restart(), inputs=("east", "west"), where="query.py:1",
-            output_mode="append", bound=Bound(X_S, when_cut),
+            output_mode="append", bound=Bound(X_S, when_cut, when_healed),
         )  # fmt: skip
         self.start()
 
@@ -140,7 +141,7 @@ class World:
         known: Any = SimpleNamespace(
             traits=SimpleNamespace(operator_class=OperatorClass.DETERMINISTIC),
             notes_watermarks=False, fingerprint="f", event_time=None,
-            inputs=dict.fromkeys(("east", "west"), SCHEMA),
+            inputs=dict.fromkeys(("east", "west"), SCHEMA), schema=SCHEMA,
         )  # fmt: skip
         self.replica = Replica(
             self.fragment, self.folder / "alerts", book, known, name="alerts@node-1"
@@ -406,3 +407,111 @@ def test_what_only_the_branch_has_read_does_not_count_for_a_hole(world: Make):
     w.feed("west", 3, 7)
     w.until(lambda: w.replica.branch is None and w.stable() == complete(8))
     w.until(lambda: w.streams["east"].hole() == 8)
+
+
+def test_what_a_source_has_given_up_is_told_and_counted_once(world: Make):
+    """A partition that outlasts the log: gaps are taken as empty epochs, and what follows says so.
+
+    Later epochs of the source are whole, so it is the consumer that counts; also after a crash.
+    """
+    w = world()
+    w.feed("west", 0, 2)
+    for number in (3, 4):
+        given_up = gap_fields(Header("west", number, rows=1))
+        w.logs["west"].append(Epoch.gap("west", number, SCHEMA, **given_up))
+    w.feed("west", 5, 5)
+    w.feed("east", 0, 3)
+    w.until(lambda: w.replica.committed == 3)
+    w.replica.stop()
+    w.start()
+    w.feed("east", 4, 5)
+    w.until(lambda: w.replica.committed == 5)
+    assert w.stable() == [*complete(3), [3], [4], [5, 1005]]
+    headers = w.replica.log.headers(0)
+    assert [header.lost for header in headers] == [0, 0, 0, 1, 1, 0]
+    assert [header.gaps_total for header in headers] == [0, 0, 0, 1, 2, 2]
+    assert [header.lost_total for header in headers] == [0, 0, 0, 1, 2, 2]
+
+
+def kinds(w: World) -> list[str]:
+    return [header.kind for header in w.replica.log.headers(0)]
+
+
+def given_up(world: Make) -> World:
+    """Epochs 3 to 6 were said without west, which has come back."""
+    w = world(when_healed=CONVERGE)
+    w.both(0, 2)
+    w.until(lambda: w.replica.committed == 2)
+    w.feed("east", 3, 6)
+    w.until(lambda: w.said == [3, 4, 5, 6])
+    w.feed("west", 3, 5)
+    time.sleep(0.3)
+    assert w.replica.log.next == 3, "not all is back: nothing is given up yet"
+    assert w.replica.acks(0)[0][1]["processed"] == 2
+    w.feed("west", 6, 6)
+    w.until(lambda: w.replica.log.next == 7)
+    return w
+
+
+def test_a_fragment_that_converges_gives_up_what_it_said_and_goes_on(world: Make):
+    """Invariants 2 and 4: number by number, explicitly, and final."""
+    w = given_up(world)
+    w.both(7, 8)
+    w.until(lambda: w.replica.branch is None and w.replica.committed == 8)
+    assert kinds(w) == ["stable"] * 3 + ["gap"] * 4 + ["stable"] * 2
+    assert w.stable() == [*complete(3), [], [], [], [], [7, 1007], [8, 1008]]
+    headers = w.replica.log.headers(0)
+    assert [header.lost for header in headers] == [0, 0, 0, 2, 2, 2, 2, 0, 0]
+    assert [header.gaps_total for header in headers] == [0, 0, 0, 1, 2, 3, 4, 4, 4]
+    assert [header.lost_total for header in headers] == [0, 0, 0, 2, 4, 6, 8, 8, 8]
+    assert w.replica.acks(0)[0][1]["processed"] == 8
+    assert w.replica.partition == "stable again: gave up epochs 3 to 6 (8 input rows)"
+    w.until(lambda: w.said == [])
+    assert [query.term for query in Query.made] == [1, 3], "what was parked first was not needed"
+    w.until(lambda: fork.terms_in(w.folder / "alerts") == [3])
+
+
+def test_what_was_given_up_stays_so_after_a_crash_in_the_middle(world: Make):
+    """The fork was there, and half of the gaps: the log is completed from the fork."""
+    w = given_up(world)
+    w.replica.stop()
+    for number in (5, 6):
+        w.replica.log.path(number).unlink()
+    w.start()
+    assert kinds(w) == ["stable"] * 3 + ["gap"] * 4
+    assert w.replica.committed == 6
+    w.both(7, 7)
+    w.until(lambda: w.replica.committed == 7)
+    assert w.stable()[-1] == [7, 1007]
+    assert w.replica.log.header(7).lost_total == 8
+
+
+def test_a_crash_before_it_is_healed_corrects_nothing_and_gives_up_nothing(world: Make):
+    """What was said is lost with the process; the parked fork takes the complete epochs."""
+    w = world(when_healed=CONVERGE)
+    w.both(0, 2)
+    w.until(lambda: w.replica.committed == 2)
+    w.feed("east", 3, 6)
+    w.until(lambda: 6 in w.said)
+    w.replica.stop()
+    w.feed("west", 3, 6)
+    w.start()
+    w.until(lambda: w.replica.committed == 6)
+    assert w.stable() == complete(7)
+
+
+def test_without_room_for_the_later_fork_what_was_said_is_corrected(
+    world: Make, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*given: Any, **how: Any) -> fork.Start:
+        raise DiskError("no space left")
+
+    w = world(when_healed=CONVERGE)
+    w.both(0, 2)
+    w.until(lambda: w.replica.committed == 2)
+    w.feed("east", 3, 4)
+    w.until(lambda: w.said == [3, 4])
+    monkeypatch.setattr(fork, "park_later", full)
+    w.feed("west", 3, 4)
+    w.until(lambda: w.replica.branch is None and w.stable() == complete(5))
+    assert kinds(w) == ["stable"] * 5

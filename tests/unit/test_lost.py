@@ -37,7 +37,7 @@ def rows(stream: str, *counts: int, first: int = 50, **fields: int) -> dict[int,
 
 
 def losses(book: Book, *inputs: str, before: tuple[int, int] = (0, 0), at_least: int = 0) -> Any:
-    found: Any = Lost(inputs, book, range(50, 53))  # type: ignore[arg-type]
+    found: Any = Lost.asked(inputs, book, range(50, 53))  # type: ignore[arg-type]
     epochs = found.epochs("a", PLAN, before, at_least=max(at_least, found.rows))
     return [
         (e.number, e.kind, e.header.lost, e.header.gaps_total, e.header.lost_total) for e in epochs

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from unbroken.errors import DefinitionError, SchemaError
-from unbroken.policies import Upstream
+from unbroken.policies import Active, Upstream
 from unbroken.query import Query
 from unbroken.tentative.branch import DELAY, Bound
 
@@ -52,6 +52,18 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, str]] = {
     "a way to be cut off without a delay": (
         lambda: fragment("words", when_cut="delay"),
         "when_cut='delay' without max_delay", 'max_delay="3s"'),
+    "an unknown choice when healed": (
+        lambda: fragment("words", max_delay="3s", when_healed="forget"),
+        "when_healed='forget' is unknown", "correct, converge"),
+    "converging from nothing": (
+        lambda: fragment("words", when_healed="converge"),
+        "nothing is ever tentative", "leave out when_healed"),
+    "converging from what is suspended": (
+        lambda: fragment("words", max_delay="3s", when_cut="suspend", when_healed="converge"),
+        "nothing is ever tentative", "leave out when_healed"),
+    "converging copies": (
+        lambda: fragment("words", max_delay="3s", when_healed="converge", policy=Active()),
+        "consumers would disagree", "leave out the policy"),
     "a delay where there is no checkpoint to park": (
         lambda: fragment("words", max_delay="3s", policy=Upstream()),
         "max_delay with the policy 'upstream' is not there yet", "ub.Active or ub.Passive"),

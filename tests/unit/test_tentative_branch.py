@@ -6,6 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from unbroken.errors import DefinitionError
+from unbroken.policies.guarantee import check_converges
+from unbroken.policies.traits import Operator, OperatorClass, Traits
 from unbroken.tentative.branch import (
     DELAY,
     NEAR_EPOCHS,
@@ -169,3 +172,14 @@ def test_watermarks_never_fall_and_follow_the_lowest_that_is_present(operators):
             assert new == old
         elif present and None not in present:
             assert new == max(min(present), old or 0)
+
+
+@pytest.mark.parametrize("kind", list(OperatorClass))
+def test_only_what_comes_right_by_itself_may_converge(kind: OperatorClass):
+    traits = Traits(kind, Operator("the operator", "shop.py:9"))
+    if kind in (OperatorClass.REPEATABLE, OperatorClass.CONVERGENT):
+        check_converges("totals", "shop.py:7", traits)
+        return
+    with pytest.raises(DefinitionError, match=r"shop\.py:9: fragment 'totals'") as caught:
+        check_converges("totals", "shop.py:7", traits)
+    assert 'when_healed="correct"' in caught.value.hint

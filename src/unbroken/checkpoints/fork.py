@@ -37,7 +37,7 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -50,6 +50,8 @@ from unbroken.streams import disk
 SHIPPED = "shipped"
 #: In the folder of a term whose query went on as a tentative branch.
 BRANCH = "tentative"
+#: In the folder of a fork before which epochs were given up: their headers.
+HOLE = "hole"
 FORK_ATTEMPTS = 3
 
 
@@ -123,6 +125,34 @@ def park(folder: Path, term: int, *, with_watermarks: bool, boot: str | None = N
     return Start(made, parked, commit.epoch)
 
 
+def park_later(
+    folder: Path, term: int, at: int, hole: Sequence[str], *, with_watermarks: bool,
+    boot: str | None = None,
+) -> Start:  # fmt: skip
+    """Forks a branch at epoch `at`, which it has committed: what it said until then is given up.
+
+    The fork has the headers of the `hole` in it, which `hole_in` tells: it appears whole, so either
+    it is there and its output can be completed from it, or the older fork counts.
+    """
+    source, target = Checkpoint(folder / str(term)), folder / str(_next_term(folder))
+    commit = source.last(with_watermarks=with_watermarks)
+    if commit is None or commit.epoch != at:
+        raise CheckpointLost(
+            f"the branch of term {term} in {folder} has not committed epoch {at}",
+            hint="what it said is corrected instead",
+        )
+    made = fork(source, commit, target, boot=boot or boot_id(), home=target, hole=hole)
+    return Start(made, int(target.name), at)
+
+
+def hole_in(folder: Path) -> list[str]:
+    """The headers of the newest hole that a fork in a replica's `folder` has with it."""
+    for term in terms_in(folder):
+        with contextlib.suppress(FileNotFoundError):
+            return (folder / str(term) / HOLE).read_text().splitlines()
+    return []
+
+
 def empty(folder: Path, *, boot: str | None = None) -> Start:
     """Begins a new term that is empty, whatever else is in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -164,14 +194,17 @@ def fill(
 
 
 def fork(
-    source: Checkpoint, at: Commit, target: Path, *, boot: str, home: Path | None = None
-) -> Checkpoint:
+    source: Checkpoint, at: Commit, target: Path, *, boot: str, home: Path | None = None,
+    hole: Sequence[str] = (),
+) -> Checkpoint:  # fmt: skip
     """Links the layers of `source` up to `at` into the new folder `target`.
 
     `home` is the folder in which a query will run on them, if one will.
     """
     temporary = _begin(target, boot)
     try:
+        if hole:
+            disk.write_whole(temporary / HOLE, ["\n".join(hole).encode()])
         link_layers(source, at, temporary, home=home)
         with disk.disk_errors(target):
             _give_id(temporary)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from unbroken.errors import DefinitionError
+from unbroken.errors import DefinitionError, UnbrokenError
 
 PORT = 4715
 AT = f"grpc://127.0.0.1:{PORT}"
@@ -117,3 +118,19 @@ def paths(
             raise DefinitionError(f"two sinks in {path}", hint="give each a directory of its own")
         found[name] = path
     return found
+
+
+def make_folder(path: Path) -> None:
+    """A place for results, before anything is measured: an hour of work needs one.
+
+    >>> import tempfile
+    >>> make_folder(Path(tempfile.mkdtemp()) / "bench")
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnbrokenError(
+            f"{path} cannot be made: {error.strerror}", hint="choose another directory: --out DIR"
+        ) from None
+    if not os.access(path, os.W_OK):
+        raise UnbrokenError(f"cannot write into {path}", hint="choose another directory: --out DIR")

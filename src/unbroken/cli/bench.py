@@ -1,16 +1,18 @@
-"""`unbroken bench`: what a failure costs under each policy, measured on this machine."""
+"""`unbroken bench`: what a failure costs under each policy, measured on this machine.
+
+`recovery` is here, `partition` in `bench_partition`.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from unbroken.cli import arguments
+from unbroken.cli import arguments, bench_partition
 from unbroken.cli.load import load
 from unbroken.errors import DefinitionError, UnbrokenError
 from unbroken.measure import figure, report
@@ -36,10 +38,13 @@ def register(commands: Any) -> None:
     example = "  unbroken bench recovery --quick"
     bench = commands.add_parser(
         "bench", help=about, description=about[0].upper() + about[1:] + ".",
-        epilog=f"examples:\n{example}", formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"examples:\n{example}\n{bench_partition.EXAMPLE}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
+    kinds = bench.add_subparsers(metavar="WHAT", required=True)
+    bench_partition.register(kinds)
     parser = arguments.add_command(
-        bench.add_subparsers(metavar="WHAT", required=True), "recovery", run,
+        kinds, "recovery", run,
         "kill nodes under each policy: output gap, rows lost, and what protection costs",
         f"{example}\n"
         "  unbroken bench recovery --policies active,restart --no-plain --kills 3\n"
@@ -81,7 +86,7 @@ def run(given: argparse.Namespace) -> int:
     names = arguments.chosen("--policies", given.policies, list(POLICIES))
     policies = [POLICIES[name]() for name in names]
     workload = _workload(given)
-    _make_folder(given.out)
+    arguments.make_folder(given.out)
     kills = given.kills or (QUICK_KILLS if given.quick else KILLS)
     undisturbed_s = QUICK_UNDISTURBED_S if given.quick else UNDISTURBED_S
     found: list[Found] = []
@@ -136,15 +141,3 @@ def _workload(given: argparse.Namespace) -> Workload:
     query = load(given.file)
     paths = arguments.paths(given.source, list(query.sources), query.name, "source")
     return Replayed(query, paths, given.rate, arguments.say)
-
-
-def _make_folder(path: Path) -> None:
-    """Before anything is measured: an hour of work needs a place to go."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnbrokenError(
-            f"{path} cannot be made: {error.strerror}", hint="choose another directory: --out DIR"
-        ) from None
-    if not os.access(path, os.W_OK):
-        raise UnbrokenError(f"cannot write into {path}", hint="choose another directory: --out DIR")

@@ -22,7 +22,7 @@ from unbroken.policies.guarantee import Guarantee, Recovery, along, guarantee, w
 from unbroken.policies.reach import epochs_kept, keeps
 from unbroken.query import MEMORY, Fragment, Query, Source
 from unbroken.streams.needs import UNDECLARED_EPOCHS
-from unbroken.tentative.branch import SUSPEND, Bound
+from unbroken.tentative.branch import CORRECT, SUSPEND, Bound
 
 if TYPE_CHECKING:
     from unbroken.engine.plan import Plan
@@ -99,6 +99,7 @@ def describe(
             "watermarks": [w.text for w in plan.watermarks],
             "max_delay_s": stream.bound.delay_s_max if stream.bound else None,
             "when_cut": stream.bound.when_cut if stream.bound else SUSPEND,
+            "when_healed": stream.bound.when_healed if stream.bound else CORRECT,
             "event_time": plan.event_time, "fingerprint": plan.fingerprint, "where": stream.where,
             **protection[stream.name],
         }  # fmt: skip

@@ -149,6 +149,8 @@ def became(epoch: Epoch) -> str:
         return ""
     if epoch.confirmed:
         return "confirmed"
+    if epoch.given_up:
+        return "given up: what was said is neither confirmed nor corrected"
     withdrawn, added = epoch.replaces.withdrawn, epoch.replaces.added
     if withdrawn is None or added is None:
         return "corrected"

@@ -5,7 +5,8 @@ A reading has these keys, and always all of them (numbers that are not known yet
     t            seconds since the command began
     state        "starting", "running", "finishing" or "done"
     query        the query's name
-    sources      {name: {epoch, rows_per_s, rows, open_rows, set_aside, bad_rows, file}}
+    sources      {name: {epoch, rows_per_s, rows, open_rows, set_aside, given_up, bad_rows,
+                         file}}
                  epoch: the last one sealed; rows: sent by this run; file: null if it has none
     nodes        {name: {state, pid, fragments}}
       fragments  {name: {epoch, behind, delay_s, rows_in, rows_out, rows_per_s, doing, failed}}
@@ -100,6 +101,7 @@ class Meter:
             "rows": rows,
             "open_rows": told["open_rows"],
             "set_aside": told["set_aside"],
+            "given_up": told["given_up"]["rows"],
             "bad_rows": trace.bad if trace else None,
             "file": str(trace.path) if trace else None,
         }

@@ -133,7 +133,8 @@ def _sources(reading: Reading, *, live: bool) -> Table:
         origin = source["file"] or ("waits for unbroken send" if live else "")
         table.add_row(
             name, str(source["epoch"]), _number(source["rows_per_s"]), _number(source["rows"]),
-            f"{origin}{f', {spoilt:,} bad rows' if spoilt else ''}",
+            f"{origin}{f', {spoilt:,} bad rows' if spoilt else ''}"
+            f"{f', {given_up:,} rows given up' if (given_up := source['given_up']) else ''}",
         )  # fmt: skip
     return table
 

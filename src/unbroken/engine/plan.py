@@ -105,6 +105,8 @@ def analyze(
     if traits is None:  # Known from an earlier look: reading them takes a tenth of a second.
         traits = operators.read(nodes, fragment.function)
     guarantee.check(fragment.name, fragment.where, fragment.policy, traits)
+    if fragment.bound is not None and fragment.bound.converges:
+        guarantee.check_converges(fragment.name, fragment.where, traits)
     if fragment.state == MEMORY:
         _check_memory(fragment, nodes, traits)
     watermarks = tuple(_watermarks(nodes))

@@ -45,10 +45,14 @@ NOTICE_S, NOTICE_S_MAX = 0.01, 60.0
 class Clustered:
     """`workload` on some nodes, every fragment under `policy`, or as it is written."""
 
-    def __init__(self, workload: Workload, policy: Policy | None, nodes: int = NODES) -> None:
+    def __init__(
+        self, workload: Workload, policy: Policy | None, nodes: int = NODES, *, cables: bool = False
+    ) -> None:
+        """With `cables` it can be cut, and its results are heard tentatively too."""
         self._workload, self._policy = workload, policy
         self._query = workload.query(policy)
-        self._cluster = LocalCluster(self._query, nodes)
+        self._cables = cables
+        self._cluster = LocalCluster(self._query, nodes, cables=cables)
         self._producers: dict[str, Producer] = {}
         self._sources: dict[str, Following] = {}
         self._sinks: dict[str, Following] = {}
@@ -70,7 +74,8 @@ class Clustered:
             for name in self._query.sources
         }
         self._sinks = {
-            name: Following(self._cluster, name, self._due) for name in self._query.sinks
+            name: Following(self._cluster, name, self._due, tentative=self._cables)
+            for name in self._query.sinks
         }
         for following in (*self._sources.values(), *self._sinks.values()):
             following.start()
@@ -184,6 +189,10 @@ class Clustered:
 
     def differences(self) -> dict[str, Difference]:
         """The same, by sink."""
+        return {name: compare.epochs(*both) for name, both in self.outcome().items()}
+
+    def outcome(self) -> dict[str, tuple[Sequence[pa.Table], list[Epoch]]]:
+        """Ends the load and the cluster; by sink, what had to come out and what did."""
         last = self._cluster.finish()
         every = [*self._sources.values(), *self._sinks.values()]
         until(lambda: all(f.next >= last for f in every), "the last epoch", check=self.check)
@@ -194,7 +203,7 @@ class Clustered:
         came = {name: following.epochs for name, following in self._sinks.items()}
         self.close()  # The undisturbed run may want the machine.
         answers = self._workload.answers(self._policy, sent)
-        return {name: compare.epochs(answers[name], came[name]) for name in came}
+        return {name: (answers[name], came[name]) for name in came}
 
     def close(self) -> None:
         """Ends every process; may be said twice."""

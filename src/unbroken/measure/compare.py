@@ -84,6 +84,21 @@ def epochs(expected: Sequence[pa.Table], came: Sequence[Epoch]) -> Difference:
     return found
 
 
+def between(
+    expected: Sequence[pa.Table], came: Sequence[Epoch], first: int, after: int
+) -> Difference:
+    """How a stream differs in the epochs from `first` on and before `after`.
+
+    >>> one, two = pa.table({"n": [1]}), pa.table({"n": [2]})
+    >>> came = [Epoch.of("s", 0, two), Epoch.of("s", 1, two)]
+    >>> between([one, two], came, 0, 1).wrong, between([one, two], came, 1, 2).wrong
+    (1, 0)
+    """
+    own = [each for each in came if first <= each.number < after]
+    moved = [each.with_header(number=each.number - first) for each in own]
+    return epochs(expected[first:after], moved)
+
+
 def _sorted(table: pa.Table) -> object:
     """A form that is equal for equal rows, if Arrow can sort them; if not, one that never is."""
     try:

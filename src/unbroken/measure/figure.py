@@ -6,17 +6,16 @@
      1 │            ●── upstream       ──●── restart
        └───────────────────────────────────── output gap, seconds (each step ten times the last)
 
-Drawn by hand as SVG: a dozen marks need no library.  The gap has a logarithmic axis, because it
-spans from hundredths of a second to half a minute; the line through a mark goes from the shortest
-gap to the longest.
+The gap has a logarithmic axis, because it spans from hundredths of a second to half a minute; the
+line through a mark goes from the shortest gap to the longest.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from xml.sax.saxutils import escape
 
+from unbroken.measure import svg
 from unbroken.measure.recovery import Found
 from unbroken.measure.report import BASE, GAP_S_MIN
 
@@ -52,37 +51,32 @@ def draw(found: Sequence[Found]) -> str:
         return HEIGHT - BOTTOM - height / top * (HEIGHT - TOP - BOTTOM)
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'width="{WIDTH}" height="{HEIGHT}" font-family="sans-serif" font-size="12">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        _text(LEFT, 26, "What a kill -9 costs, and what protection costs without one", 15),
+        *svg.opening(WIDTH, HEIGHT),
+        svg.words(LEFT, 26, "What a kill -9 costs, and what protection costs without one", 15),
     ]
     for power in range(first, last + 1):
         at = x(10.0**power)
-        parts.append(_rule(at, TOP, at, HEIGHT - BOTTOM))
-        parts.append(_text(at, HEIGHT - BOTTOM + 18, f"{10.0**power:g} s", anchor="middle"))
+        parts.append(svg.rule(at, TOP, at, HEIGHT - BOTTOM))
+        parts.append(svg.words(at, HEIGHT - BOTTOM + 18, f"{10.0**power:g} s", anchor="middle"))
     for half in range(int(top * 2) + 1):
-        parts.append(_rule(LEFT, y(half / 2), WIDTH - RIGHT, y(half / 2)))
-        parts.append(_text(LEFT - 8, y(half / 2) + 4, f"{half / 2:g}", anchor="end"))
+        parts.append(svg.rule(LEFT, y(half / 2), WIDTH - RIGHT, y(half / 2)))
+        parts.append(svg.words(LEFT - 8, y(half / 2) + 4, f"{half / 2:g}", anchor="end"))
     middle = LEFT + (WIDTH - LEFT - RIGHT) / 2
     parts.append(
-        _text(middle, HEIGHT - 16, "output gap (line: shortest to longest)", anchor="middle")
+        svg.words(middle, HEIGHT - 16, "output gap (line: shortest to longest)", anchor="middle")
     )
     meaning = f"CPU, times that of {BASE}" if base else "CPU seconds per second"
-    parts.append(
-        f'<text transform="translate(20 {HEIGHT / 2}) rotate(-90)" text-anchor="middle">'
-        f"{escape(meaning)}</text>"
-    )
+    parts.append(svg.upright(20, HEIGHT / 2, meaning))
     labels: list[tuple[float, float]] = []
     for each in sorted(shown, key=lambda one: -heights[one.name]):
         colour = _COLOURS.get(each.name, "black")
         values = each.values("gap_s")
         at_x, at_y = x(each.median("gap_s") or 0.0), y(heights[each.name])
-        parts.append(_rule(x(min(values)), at_y, x(max(values)), at_y, colour, 2))
-        parts.append(f'<circle cx="{at_x:.1f}" cy="{at_y:.1f}" r="6" fill="{colour}"/>')
+        parts.append(svg.rule(x(min(values)), at_y, x(max(values)), at_y, colour, 2))
+        parts.append(svg.mark(at_x, at_y, colour))
         label_x, label_y = _free(labels, x(max(values)) + 12, at_y + 4)
         labels.append((label_x, label_y))
-        parts.append(_text(label_x, label_y, each.name, colour=colour))
+        parts.append(svg.words(label_x, label_y, each.name, colour=colour))
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -91,21 +85,3 @@ def _free(taken: Sequence[tuple[float, float]], x: float, y: float) -> tuple[flo
     while any(abs(x - a) < _NEAR_X and abs(y - b) < _NEAR_Y for a, b in taken):
         y += 1.0
     return x, y
-
-
-def _rule(
-    x1: float, y1: float, x2: float, y2: float, colour: str = "#dddddd", width: int = 1
-) -> str:
-    return (
-        f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '
-        f'stroke-width="{width}"/>'
-    )
-
-
-def _text(
-    x: float, y: float, text: str, size: int = 12, *, anchor: str = "start", colour: str = "black"
-) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" '
-        f'fill="{colour}">{escape(text)}</text>'
-    )

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 
 from unbroken.client.cluster import Cluster
-from unbroken.epochs import Epoch
+from unbroken.epochs import FINAL, Epoch
 from unbroken.errors import UnbrokenError, Unreachable
+from unbroken.measure.ears import Ears, Heard
 from unbroken.measure.watch import Watch
 
 RETRY_S = 0.1
@@ -24,11 +25,15 @@ class Following(threading.Thread):
         due: Callable[[Epoch], float | None],
         *,
         consumer: str | None = None,
+        tentative: bool = False,
     ) -> None:
+        """With `tentative` it hears tentative epochs too, and notes them apart (`ears`)."""
         super().__init__(name=f"follow-{stream}", daemon=True)
         self._cluster, self._stream, self._due = cluster, stream, due
-        self._consumer = consumer
+        self._consumer, self._tentative = consumer, tentative
         self.watch = Watch()
+        self.ears = Ears()
+        #: Final ones only.
         self.epochs: list[Epoch] = []
         self.next = 0
         self.stopped = False
@@ -39,10 +44,14 @@ class Following(threading.Thread):
         while not self.stopped:
             try:
                 epochs = self._cluster.follow(
-                    self._stream, self.next, consumer=self._consumer, tentative=False
+                    self._stream, self.next, consumer=self._consumer, tentative=self._tentative
                 )
                 for epoch in epochs:
                     at_s = time.time()
+                    if self._tentative:
+                        self.ears.take(at_s, Heard.of(epoch))
+                    if epoch.kind not in FINAL:
+                        continue
                     self.epochs.append(epoch)
                     self.watch.take(at_s, self._due(epoch))
                     self.next = epoch.number + 1

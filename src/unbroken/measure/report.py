@@ -31,7 +31,7 @@ def words(found: Sequence[Found]) -> str:
     """
     ran = [each for each in found if each.ran]
     base = next((each for each in ran if each.name == BASE), None)
-    lines = _columns([_HEADS, *(_line(each, base) for each in ran)]) if ran else []
+    lines = columns([_HEADS, *(_line(each, base) for each in ran)]) if ran else []
     if base is not None and len(ran) > 1:
         lines.append(f"sent and kept: what is more (+) or less than under {BASE}")
     silences = [f"{each.silence_s:.2f} ({each.name})" for each in ran if each.silence_s is not None]
@@ -74,7 +74,7 @@ def _line(found: Found, base: Found | None) -> tuple[str, ...]:
     gap = "–"
     if gaps:
         gap = f"{found.median('gap_s'):.2f} ({min(gaps):.2f}–{max(gaps):.2f})"
-    back = _seconds(found.median("back_s"))
+    back = seconds(found.median("back_s"))
     if any(effect.back_s is None for effect in found.effects):
         back += "*"  # Not in time again before the next kill, at least once.
     rows = ["–"] * 3
@@ -86,9 +86,9 @@ def _line(found: Found, base: Found | None) -> tuple[str, ...]:
     if base is not None and not own:
         sent, kept = _beyond(sent, base.sent_bytes_per_s), _beyond(kept, base.kept_bytes)
     return (
-        found.name, str(len(found.effects)), _seconds(found.median("detect_s")), gap,
-        _seconds(found.median("later_s")), back, _seconds(found.median("peak_s")),
-        *rows, _seconds(found.cpu_s_per_s), size(sent, more=not own), size(kept, more=not own),
+        found.name, str(len(found.effects)), seconds(found.median("detect_s")), gap,
+        seconds(found.median("later_s")), back, seconds(found.median("peak_s")),
+        *rows, seconds(found.cpu_s_per_s), size(sent, more=not own), size(kept, more=not own),
     )  # fmt: skip
 
 
@@ -96,11 +96,21 @@ def _beyond(value: float | None, base: float | None) -> Any:
     return None if value is None or base is None else value - base
 
 
-def _seconds(value: float | None) -> str:
+def seconds(value: float | None) -> str:
+    """A time, or that nobody tells it.
+
+    >>> seconds(1.234), seconds(None)
+    ('1.23', '–')
+    """
     return "–" if value is None else f"{value:.2f}"
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table: the first column to the left, all others to the right.
+
+    >>> columns([("", "s"), ("gap", "1.25")])
+    ['        s', 'gap  1.25']
+    """
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
         "  ".join(

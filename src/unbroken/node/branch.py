@@ -9,20 +9,21 @@
   when the branch is past that number, is dropped here: the stable line reads it for itself.
 * An epoch is given to all of Spark's sources alike, as it was when it was released, also if the
   missing part comes between two of their questions.
-* It acks nothing, ships nothing, and leaves nothing behind.
+* It acks nothing, ships nothing, and leaves nothing behind: unless it *converges*.  Then, when all
+  inputs have what it has done, its own state is what goes on, and what it said is given up.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from unbroken.engine.plan import Plan
 from unbroken.engine.run import Run
-from unbroken.epochs import TENTATIVE, Epoch
+from unbroken.epochs import TENTATIVE, Epoch, Header
 from unbroken.errors import FenceError, FragmentFailed
 from unbroken.gate import Gate
 from unbroken.node.inputs import Waiting
@@ -47,7 +48,7 @@ class Arrivals:
         #: Whether its query has asked for anything yet.
         self.asked = False
         #: Told too, once the query is a branch.
-        self.also: Callable[[int], None] | None = None
+        self.also: Callable[[str, int], None] | None = None
 
     def arrived(self, stream: str, number: int) -> None:
         """An epoch has come; in order, none skipped."""
@@ -55,7 +56,7 @@ class Arrivals:
         self.silence.arrived(stream, number, now_s=time.monotonic())
         self._said.get(stream, {}).pop(number, None)
         if self.also is not None:
-            self.also(number)
+            self.also(stream, number)
 
     def heard(self, stream: str, epoch: Epoch) -> None:
         """An input that is cut off itself goes on, tentatively."""
@@ -104,9 +105,11 @@ class Branch:
         stable: Callable[[], int | None],
         healed: Callable[[], None],
         bytes_max: int,
+        converges: bool = False,
     ) -> None:
         """`stable` tells how far the stable line is, None while it does not run; `healed` is
-        called when all inputs have what it needs to go on.
+        called when all inputs have what it needs to go on; if it `converges`, when they have all
+        that it has done.
         """
         self.name, self.term, self.parts = name, term, parts
         self._run, self._plan, self._inputs = run, plan, inputs
@@ -114,7 +117,9 @@ class Branch:
         self._gate, self._silence = arrivals.gate, arrivals.silence
         self._said, self._changed = said, changed
         self._stable, self._healed = stable, healed
-        self._bytes_max = bytes_max
+        self._bytes_max, self.converges = bytes_max, converges
+        #: If it converges: the stable headers of its inputs, by epoch.
+        self._took: dict[int, dict[str, Header | None]] = {}
         self._ended = False
         #: The epoch that Spark works on, as it was released.
         self._given: dict[str, Epoch] = {}
@@ -141,11 +146,31 @@ class Branch:
         """The newest epoch that it works on or has done."""
         return self._gate.released
 
-    def _came(self, number: int) -> None:
+    @property
+    def committed(self) -> int:
+        """The newest epoch that Spark has committed on it."""
+        return self._gate.committed
+
+    @property
+    def took(self) -> dict[int, dict[str, Header | None]]:
+        """The stable headers of its inputs, of every epoch that it has committed."""
+        return {number: self._took[number] for number in sorted(self._took)
+                if number <= self.committed}  # fmt: skip
+
+    def _came(self, stream: str, number: int) -> None:
         """Under `changed`: an epoch has come, perhaps one that the branch did without."""
         if number <= self._gate.released:
+            if number in self._took:
+                self._took[number][stream] = self._inputs.epoch(stream, number).header
             self._inputs.done(number)
-        if self._gate.complete > self.correction.after:
+        self._look_healed()
+
+    def _look_healed(self) -> None:
+        """Under `changed`: whether the stable line can go on."""
+        if self.converges and self._gate.released > self.committed:
+            return  # In the middle of an epoch: looked at again when it is committed.
+        enough = self.committed if self.converges else self.correction.after + 1
+        if self._gate.complete >= max(enough, self.correction.after + 1):
             self._healed()
 
     def ask(self, stream: str, after: int, *, rows: bool) -> pa.Table | None:
@@ -192,6 +217,11 @@ class Branch:
             else self._inputs.epoch(name, number)
             for name, schema in self._plan.inputs.items()
         }
+        if self.converges and stable is None:
+            self._took[number] = {
+                name: None if name in missing else epoch.header
+                for name, epoch in self._given.items()
+            }
         self._gate.asked(after=after, incomplete=True)
         without = f" without {', '.join(self._missing)}" if self._missing else ""
         self.sentence = f"tentative from epoch {self.correction.after + 1} on: {number}{without}"
@@ -206,8 +236,12 @@ class Branch:
     def _committed(self, epoch: int) -> None:
         """Spark has done with `epoch`."""
         self._run.lift_watermarks(self._missing)
+        if self.converges:
+            self._run.save_watermarks(epoch)
         with self._changed:
             self._gate.commit(epoch)
+            if self.converges:
+                self._look_healed()
             self._inputs.done(epoch)
             self._arrivals.done(epoch)
             self._changed.notify_all()
@@ -241,15 +275,25 @@ class Branch:
                 self.correction.changed(withdrawn.num_rows + added.num_rows)
             self._said.replaced(epoch.number)
 
+    def give_up(self, gaps: Sequence[Header]) -> None:
+        """What was said under these numbers is not corrected: they are gaps."""
+        with self._saying:
+            for gap in gaps:
+                self.correction.gives_up(gap)
+            self._replaced_to = gaps[-1].number
+            self._said.replaced(self._replaced_to)
+            self._took.clear()
+
     def failure(self) -> FragmentFailed | None:
         """Why its query stopped, if it did by itself."""
         return None if self._ended else self._run.failure()
 
     def end(self) -> None:
         """It says nothing more; its query is refused from now on, and still has to be stopped."""
-        with self._saying, self._changed:
+        with self._saying:
             self._ended = True
             self._said.end()
+        with self._changed:  # Not both at once: what is given up is so under the other one first.
             self._changed.notify_all()
 
     def stop(self) -> None:

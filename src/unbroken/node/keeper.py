@@ -73,7 +73,7 @@ class Keeper:
             log = SourceLog(
                 self._folder / "sources" / name, name, source.schema,
                 event_time=source.event_time, future_s_max=source.future_s_max,
-                log_bytes_max=self._setup.log_bytes_max,
+                log_bytes_max=self._setup.log_bytes_max, when_full=source.when_full,
             )  # fmt: skip
             self.sources[name] = log
             keep = KEEP_EPOCHS if name in self._query.sinks else 0
@@ -302,7 +302,7 @@ class Keeper:
             "sources": {
                 name: {
                     **self._streams[name].status(), "open_rows": log.open_rows,
-                    "set_aside": log.set_aside,
+                    "set_aside": log.set_aside, "given_up": log.given_up,
                 }
                 for name, log in self.sources.items()
             },

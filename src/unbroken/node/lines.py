@@ -10,6 +10,9 @@
   shipped, repaired and restarted as of its last stable epoch, however far the branch is.
 * When all inputs have the next stable epoch a second query starts from the parked fork.  The branch
   goes on meanwhile; should an input fall silent again it simply goes on longer.
+* A fragment that *converges* parks once more when all inputs are back: the branch's own state goes
+  on, and the epochs that it said become gaps.  First the fork, with their headers in it, then the
+  gaps in the log: a process that dies in between completes its log from the fork (`_fill_hole`).
 * A branch that fails is given up; the stable line starts at once, and may park again.
 """
 
@@ -23,12 +26,14 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.checkpoints import fork
+from unbroken.checkpoints.links import remove
 from unbroken.engine.plan import Plan
-from unbroken.epochs import Epoch
+from unbroken.epochs import Epoch, Header
 from unbroken.errors import UnbrokenError
 from unbroken.gate import Gate
 from unbroken.node.branch import Arrivals, Branch
 from unbroken.node.health import Health
+from unbroken.node.lost import Lost
 from unbroken.node.parts import Parts
 from unbroken.streams.branch_log import BranchLog
 from unbroken.streams.flight import POLL_S
@@ -44,6 +49,7 @@ class Lines(Health):
     name: str
     folder: Path
     notes_watermarks: bool
+    losses: tuple[int, int]
     _parts: Parts
 
     def __init__(self) -> None:
@@ -129,6 +135,7 @@ class Lines(Health):
         assert self._inputs is not None
         assert self._run is not None
         assert self.said is not None
+        assert self.fragment.bound is not None
         sentence = self._arrivals.silence.sentence(after + 1, now_s=now_s)
         try:
             parked = fork.park(self.folder, self.term, with_watermarks=self.notes_watermarks)
@@ -142,7 +149,7 @@ class Lines(Health):
             f"{self.term}@{self.name.partition('@')[2]}", term=self.term, run=self._run,
             plan=self._plan, inputs=self._inputs, arrivals=self._arrivals, parts=self._parts,
             said=self.said, changed=self._changed, stable=self._stable_at, healed=self._healed,
-            bytes_max=self._log_bytes_max,
+            bytes_max=self._log_bytes_max, converges=self.fragment.bound.converges,
         )  # fmt: skip
         self._parked = parked
         self.term, self.first = parked.term, None
@@ -161,11 +168,44 @@ class Lines(Health):
             parked, self._parked = self._parked, None
             if parked is None or self._stopped:
                 return  # It has started already.
+            parked = self._converged(parked)
         self._tell(f"the stable line goes on after epoch {parked.epoch}")
         threading.Thread(
             target=self._try_resume, args=(parked,), daemon=True,
             name=f"stable-{self.fragment.name}",
         ).start()  # fmt: skip
+
+    def _converged(self, parked: fork.Start) -> fork.Start:
+        """Under `changed`: where the stable line goes on, `parked` unless the branch converges."""
+        branch = self.branch
+        if branch is None or not branch.converges or branch.committed == parked.epoch:
+            return parked
+        gaps = Lost(branch.took).epochs(self.fragment.name, self._plan, self.losses, at_least=0)
+        try:
+            later = fork.park_later(
+                self.folder, branch.term, branch.committed, [gap.header.to_json() for gap in gaps],
+                with_watermarks=self.notes_watermarks,
+            )  # fmt: skip
+        except UnbrokenError as error:
+            print(f"{self.name} corrects what it said: {error}", file=sys.stderr, flush=True)
+            return parked
+        self._fill_hole()
+        branch.give_up([gap.header for gap in gaps])
+        self.term, self._gate = later.term, Gate(self.fragment.inputs, committed=branch.committed)
+        remove(self.folder / str(parked.term))
+        return later
+
+    def _fill_hole(self) -> None:
+        """Appends the gaps that the newest fork has with it, if the log has not got them yet."""
+        if self.fragment.bound is None or not self.fragment.bound.converges:
+            return
+        for text in fork.hole_in(self.folder):
+            header = Header.from_json(text)
+            if header.number >= self.log.next:
+                self.log.append(Epoch(header, self._plan.schema.empty_table()))
+        last = self.log.last_header
+        if last is not None:
+            self.losses = last.gaps_here, last.lost_here
 
     def _try_resume(self, parked: fork.Start) -> None:
         try:

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from unbroken.engine.plan import Plan
@@ -29,17 +29,22 @@ LOOK_S = 0.05
 class Lost:
     """The inputs of the epochs of one hole, as far as they are known."""
 
-    def __init__(self, inputs: Sequence[str], book: BookReader, numbers: range) -> None:
-        self._numbers = numbers
-        self._known = {
+    def __init__(self, known: Mapping[int, Mapping[str, Header | None]]) -> None:
+        """By epoch, in order, none skipped: what is known of every input."""
+        self._known = known
+
+    @classmethod
+    def asked(cls, inputs: Sequence[str], book: BookReader, numbers: range) -> Lost:
+        """What the producers know of these epochs."""
+        return cls({
             number: {stream: _header(stream, book, number) for stream in inputs}
             for number in numbers
-        }
+        })  # fmt: skip
 
     @property
     def rows(self) -> int:
         """All rows that are known to be lost."""
-        return sum(self._rows(number) for number in self._numbers)
+        return sum(self._rows(number) for number in self._known)
 
     def _rows(self, number: int) -> int:
         return sum(header.rows for header in self._known[number].values() if header is not None)
@@ -51,7 +56,7 @@ class Lost:
         gaps, rows = before[0], before[1] + max(0, at_least - self.rows)
         made: list[Epoch] = []
         totals: dict[str, tuple[int, int]] = {}
-        for number in self._numbers:
+        for number in self._known:
             known = [header for header in self._known[number].values() if header is not None]
             # What lies between two that are known is at least what the earlier one says.
             totals |= {header.stream: (header.gaps_total, header.lost_total) for header in known}

@@ -42,6 +42,7 @@ from unbroken.policies.sessions import SessionPast, past_of
 from unbroken.query import Fragment
 from unbroken.streams.branch_log import BranchLog
 from unbroken.streams.flight import POLL_S
+from unbroken.streams.giving_up import consumed, is_given_up
 from unbroken.streams.log import EpochLog, drop_torn_tail
 from unbroken.streams.needs import ack
 from unbroken.streams.source_log import LOG_BYTES_MAX
@@ -137,6 +138,7 @@ class Replica(Lines):
             checks.inputs_reach_back(self.fragment, self.folder, self._book, began.lost)
         self._stage(committed=committed)
         if began.epoch is not None:
+            self._fill_hole()
             self._check_output(committed)
         if self._held is None:
             self._start_query(plan, began)
@@ -308,14 +310,17 @@ class Replica(Lines):
         self.rows_in += sum(e.rows for e in inputs)
         if self._mute(number):
             return
+        if number >= self.log.next:  # Made again after a crash, it is counted already.
+            self.losses = consumed(self.losses, [e.header for e in inputs])
         gaps, rows_lost = self.losses
+        told = [e.header for e in inputs if not is_given_up(e.header)]
         epoch = Epoch.of(
             self.fragment.name, number, rows, digest=digest, event_time=self._plan.event_time,
             term=self.term, fingerprint=self._plan.fingerprint,
             sealed_us=min(e.header.sealed_us for e in inputs),
             lost=sum(e.header.lost for e in inputs),
-            gaps_total=gaps + sum(e.header.gaps_total for e in inputs),
-            lost_total=rows_lost + sum(e.header.lost_total for e in inputs),
+            gaps_total=gaps + sum(header.gaps_total for header in told),
+            lost_total=rows_lost + sum(header.lost_total for header in told),
             gaps_here=gaps, lost_here=rows_lost,
         )  # fmt: skip
         (self.staged or self.log).append(epoch)

@@ -109,7 +109,7 @@ def _after_hole(
     before = [(one, end, rows) for one, end, rows in told["holes"] if end < first]
     given_up = sum(end - one + 1 for one, end, _ in before), sum(rows for _, _, rows in before)
     if last >= first:
-        lost = Lost(replica.fragment.inputs, book, range(first, last + 1))
+        lost = Lost.asked(replica.fragment.inputs, book, range(first, last + 1))
         count = {"do": "count_hole", "stream": stream, "node": node, "first": first}
         rows = control.act({**count, "rows": lost.rows}, timeout_s=5.0)
         epochs = lost.epochs(stream, plan, given_up, at_least=int(rows))

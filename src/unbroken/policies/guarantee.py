@@ -206,6 +206,30 @@ differently when an epoch is computed again
         )
 
 
+def check_converges(name: str, where: str, traits: Traits) -> None:
+    """Refuses to give up epochs of a fragment that would never come right by itself.
+
+    >>> from unbroken.policies.traits import Operator
+    >>> endless = Traits(OperatorClass.DETERMINISTIC, Operator("groupBy(k)", "shop.py:9"))
+    >>> check_converges("totals", "shop.py:7", endless)
+    Traceback (most recent call last):
+    ...
+    unbroken.errors.DefinitionError: shop.py:9: fragment 'totals' cannot converge: groupBy(k) \
+keeps for ever what it has missed
+      → bound its state with a watermark and windows, or take when_healed="correct"
+    """
+    if traits.operator_class.rank <= OperatorClass.CONVERGENT.rank:
+        return
+    decider = traits.decided_by
+    why = "keeps for ever what it has missed"
+    if traits.operator_class is OperatorClass.ARBITRARY:
+        why = "gives other rows every time"
+    raise DefinitionError(
+        f"{decider.where or where}: fragment {name!r} cannot converge: {decider.name} {why}",
+        hint='bound its state with a watermark and windows, or take when_healed="correct"',
+    )
+
+
 def warnings(policy: Policy, traits: Traits) -> tuple[str, ...]:
     """What the user should know although it is allowed.
 

@@ -33,6 +33,7 @@ import pyarrow as pa
 from unbroken.epochs import GAP, Epoch, Header, contradict, header_of
 from unbroken.errors import DiskError, DivergenceError, EpochGone, UnbrokenError
 from unbroken.streams import disk
+from unbroken.streams.giving_up import gap_fields
 
 #: Bodies kept in memory for the consumers that follow closely.
 RECENT_EPOCHS = 3
@@ -74,6 +75,15 @@ class EpochLog:
         for path in sorted(self.folder.glob("*.arrow")):
             number = int(path.name.split(".", 1)[0])
             header = _header_in(path)
+            if number in self._headers:
+                # Its process died while the epoch was given up: the gap counts.
+                was = self._headers[number]
+                stale = path if was.kind == GAP else self._files[number]
+                if header.kind == GAP:
+                    self._headers[number], self._files[number] = header, path
+                    self._bytes += header.bytes - was.bytes
+                stale.unlink()
+                continue
             if self._headers and number != self._next:
                 raise UnbrokenError(
                     f"log {self.folder} has a hole: epoch {self._next} is missing before {number}",
@@ -182,6 +192,31 @@ class EpochLog:
                 "or Python code that keeps state of its own",
             )
 
+    def give_up(self, number: int, schema: pa.Schema) -> int:
+        """The rows of an epoch go, and a gap says how many there were; tells that.
+
+        For sources only: what they have given up nobody else has.
+        """
+        with self._removing:
+            with self._changed:
+                header, path = self._headers.get(number), self._files.get(number)
+            if header is None or path is None or header.kind == GAP:
+                return 0
+            gap = Epoch.gap(
+                self.stream, number, schema, sequences=header.sequences,
+                sealed_us=header.sealed_us, **gap_fields(header),
+            )  # fmt: skip
+            body = _to_bytes(gap)
+            taken = self.folder / f"{number:012d}.{zlib.crc32(body):08x}.arrow"
+            # First the gap, and for good: a crash in between leaves both, and the gap counts.
+            disk.write_whole(taken, [body], sync=True)
+            with self._changed:
+                self._headers[number], self._files[number] = gap.header, taken
+                self._recent.pop(number, None)
+                self._bytes += gap.header.bytes - header.bytes
+            path.unlink(missing_ok=True)
+        return gap.header.lost
+
     def header(self, number: int) -> Header:
         """The header of one epoch."""
         with self._changed:
@@ -215,6 +250,10 @@ class EpochLog:
         try:
             body = path.read_bytes()
         except FileNotFoundError:
+            with self._changed:
+                given_up = self._files.get(number, path) != path
+            if given_up:
+                return self.read(number)
             raise self._gone(number) from None
         if not is_whole(path, body):
             raise DiskError(

@@ -33,6 +33,7 @@ from unbroken.ddl import to_ddl
 from unbroken.epochs import Epoch
 from unbroken.errors import BackpressureError, DefinitionError
 from unbroken.streams import disk
+from unbroken.streams.giving_up import GIVE_UP, WAIT, too_old
 from unbroken.streams.journal import Journal
 from unbroken.streams.log import EpochLog, is_whole
 
@@ -40,6 +41,7 @@ from unbroken.streams.log import EpochLog, is_whole
 PRODUCERS_MAX = 256
 BAD_ROWS = "bad-rows.jsonl"
 BAD_ROWS_KEPT_MAX = 1000
+GIVEN_UP = "given-up.json"
 LOG_BYTES_MAX = 1 << 30
 
 
@@ -69,14 +71,19 @@ class SourceLog:
         event_time: str | None = None,
         future_s_max: float = 86_400.0,
         log_bytes_max: int = LOG_BYTES_MAX,
+        when_full: str = WAIT,
     ) -> None:
         self.stream, self.schema, self.event_time = stream, schema, event_time
         self._folder = folder
         self._future_s_max = future_s_max
-        self._log_bytes_max = log_bytes_max
+        self._log_bytes_max, self._when_full = log_bytes_max, when_full
         _drop_torn_epochs(folder)
         self.log = EpochLog(folder, stream)
         self.set_aside = _count_lines(folder / BAD_ROWS)
+        #: Epochs and rows that were given up because it was full.
+        self.given_up = _read_given_up(folder / GIVEN_UP)
+        #: Whether senders have waited in vain, and nobody who lagged has got on since.
+        self._waited = False
         self._lock = threading.RLock()
         self._syncing = threading.Lock()
         self._room = threading.Condition(self._lock)
@@ -170,9 +177,11 @@ class SourceLog:
             # Asked again after the wait: the lock was free meanwhile, and an impatient client may
             # have sent the same rows a second time.
             self._room.wait_for(lambda: self._is_known(producer, sequence) or not self.full,
-                                wait_s)  # fmt: skip
+                                0.0 if self._waited else wait_s)  # fmt: skip
             if self._is_known(producer, sequence):
                 return Receipt(self.open_number, 0, 0, repeated=True)
+            if self.full and self._when_full == GIVE_UP:
+                self._give_up_oldest()
             if self.full:
                 raise self._full(holder)
             assert self._journal is not None
@@ -208,10 +217,32 @@ class SourceLog:
             "caught up (unbroken status shows how far it is)",
         )
 
+    def _give_up_oldest(self) -> None:
+        """Makes room: the oldest epochs become gaps."""
+        headers = self.log.headers(self.log.first, most=self.log.next)
+        sizes = {header.number: header.bytes for header in headers}
+        held = self.log.bytes + self._open_bytes
+        numbers = too_old(sizes, held=held, limit=self._log_bytes_max)
+        if not numbers:
+            return
+        rows = sum(self.log.give_up(number, self.schema) for number in numbers)
+        self.given_up = {
+            "epochs": self.given_up["epochs"] + len(numbers), "rows": self.given_up["rows"] + rows,
+        }  # fmt: skip
+        note = [json.dumps(self.given_up).encode()]
+        disk.write_whole(self._folder / GIVEN_UP, note)
+        print(
+            f"{self.stream}: full; gave up epochs {numbers[0]} to {numbers[-1]}, {rows:,} rows",
+            flush=True,
+        )
+        self._waited = True
+        self._room.notify_all()
+
     def trim(self, below: int) -> None:
         """Consumers have acked: old epochs may go, and senders that wait may go on."""
         with self._room:
             if self.log.trim(below):
+                self._waited = False
                 self._room.notify_all()
 
     def _split_future(self, table: pa.Table, now_s: float) -> tuple[pa.Table, pa.Table]:
@@ -303,6 +334,13 @@ def _number(journal: Path) -> int:
 
 def _count_lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def _read_given_up(path: Path) -> dict[str, int]:
+    with contextlib.suppress(FileNotFoundError, ValueError, KeyError, TypeError):
+        told = json.loads(path.read_bytes())
+        return {"epochs": int(told["epochs"]), "rows": int(told["rows"])}
+    return {"epochs": 0, "rows": 0}  # None yet, or torn by a power cut.
 
 
 def _drop_torn_epochs(folder: Path) -> None:

@@ -42,6 +42,8 @@ from dataclasses import dataclass
 #: The part of the user's bound that may be spent on waiting; the rest is for the work.
 WAITING_PART = 0.9
 PROCESS, DELAY, SUSPEND = WHEN_CUT = ("process", "delay", "suspend")
+#: What becomes of tentative epochs when all inputs are there again.
+CORRECT, CONVERGE = WHEN_HEALED = ("correct", "converge")
 #: And the part that an input which keeps up is given in any case: it may only be a moment late, and
 #: an epoch that has waited long upstream would go without it.
 MOMENT_PART = 0.05
@@ -61,6 +63,7 @@ class Bound:
 
     delay_s_max: float
     when_cut: str = PROCESS
+    when_healed: str = CORRECT
 
     def wait_s(self, waited_s: float = 0.0) -> float | None:
         """How long an epoch waits here that has waited upstream already; None: for ever."""
@@ -80,7 +83,17 @@ class Bound:
             return "waits for missing input, however long (suspend)"
         return f"after {wait_s:g} s without an input: goes on without it, tentatively " + (
             f"({self.when_cut})"
+            + ("; gives up what it said when it is there again" if self.converges else "")
         )
+
+    @property
+    def converges(self) -> bool:
+        """Whether tentative epochs are given up instead of corrected.
+
+        >>> Bound(3.0, PROCESS, CONVERGE).converges
+        True
+        """
+        return self.when_healed == CONVERGE
 
 
 class Silence:

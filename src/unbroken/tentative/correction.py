@@ -8,6 +8,8 @@
   *confirmed*, and its rows need not travel again.
 * What differs is told row by row: rows that were said and are not true are *withdrawn*, rows that
   are true and were not said are *added*.
+* A fragment that *converges* gives up what it has said: a gap of that number says how many input
+  rows it cost, and whether the rows that were said are true is never told (`given_up`).
 * A branch that ends before the stable line has caught up gives up what it has not been told of: its
   epochs are replaced all the same, only the count is not known.
 
@@ -30,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from unbroken.epochs import TENTATIVE, Epoch, Header, Replaced
+from unbroken.epochs import GAP, TENTATIVE, Epoch, Header, Replaced
 
 CONFIRMED, REPLACED = "confirmed", "replaced"
 _SIDE, _AT = "__unbroken_side", "__unbroken_at"
@@ -50,6 +52,9 @@ class Correction:
         self.confirmed = 0
         self.replaced = 0
         self.rows_changed = 0
+        #: The newest epoch that is a gap, and the input rows that all of them have cost.
+        self._gap_to = after
+        self._rows_lost = 0
 
     def said(self, header: Header) -> None:
         """A tentative epoch was shown."""
@@ -69,6 +74,20 @@ class Correction:
         self.replaced += 1
         return REPLACED
 
+    def gives_up(self, gap: Header) -> None:
+        """Nothing replaces what was said under this number: it is a gap.
+
+        >>> correction = Correction("3@node-1", after=411)
+        >>> correction.said(Header("alerts", 412, TENTATIVE, digest="said"))
+        >>> correction.gives_up(Header("alerts", 412, GAP, lost=7)); correction.open
+        []
+        >>> correction.sentence
+        'stable again: gave up epoch 412 (7 input rows)'
+        """
+        assert gap.kind == GAP, "consumers are told as much"
+        self._open.pop(gap.number, None)
+        self._gap_to, self._rows_lost = gap.number, self._rows_lost + gap.lost
+
     def changed(self, rows: int) -> None:
         """So many rows of a replaced epoch were withdrawn or added."""
         self.rows_changed += rows
@@ -86,10 +105,12 @@ class Correction:
         'stable again: nothing was said that had to be corrected'
         """
         said = self.confirmed + self.replaced
+        if self._gap_to > self.after:
+            rows = f"{self._rows_lost:,} input row{'' if self._rows_lost == 1 else 's'}"
+            return f"stable again: gave up {_epochs(self.after + 1, self._gap_to)} ({rows})"
         if not said:
             return "stable again: nothing was said that had to be corrected"
-        first, last = self.after + 1, self.newest
-        which = f"epoch {first}" if first == last else f"epochs {first} to {last}"
+        which = _epochs(self.after + 1, self.newest)
         if not self.replaced:
             return f"stable again: confirmed {which}"
         rows = f"{self.rows_changed:,} row{'' if self.rows_changed == 1 else 's'}"
@@ -109,8 +130,14 @@ class Correction:
         )
 
 
+def _epochs(first: int, last: int) -> str:
+    return f"epoch {first}" if first == last else f"epochs {first} to {last}"
+
+
 def replacing(epoch: Epoch, said: Epoch | None) -> Epoch:
     """`epoch`, with what it changes about the one of its number that was `said` before.
+
+    A gap changes nothing: what was said is given up, true or not.
 
     >>> said = Epoch.of("alerts", 7, pa.table({"k": [1, 2]}), kind=TENTATIVE)
     >>> now = replacing(Epoch.of("alerts", 7, pa.table({"k": [2, 3]})), said)
@@ -119,6 +146,8 @@ def replacing(epoch: Epoch, said: Epoch | None) -> Epoch:
     """
     if said is None:
         return epoch
+    if epoch.kind == GAP:
+        return Epoch(epoch.header, epoch.table, Replaced(said.header, None, None))
     if said.digest == epoch.digest:
         none = epoch.table.slice(0, 0)
         return Epoch(epoch.header, epoch.table, Replaced(said.header, none, none))

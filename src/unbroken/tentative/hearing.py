@@ -131,6 +131,17 @@ class Hearing:
         return replacing(epoch, said)
 
     @property
+    def quiet(self) -> bool:
+        """Whether nobody speaks on a branch, and all that was said is replaced.
+
+        >>> hearing = Hearing(start=412); hearing.quiet
+        True
+        >>> hearing.announced("r1", "3@node-1", []); hearing.quiet
+        False
+        """
+        return not self._branches and not self._said
+
+    @property
     def open(self) -> list[int]:
         """Numbers that were heard tentatively, and not yet otherwise."""
         return sorted(self._said)

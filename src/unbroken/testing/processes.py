@@ -53,6 +53,7 @@ class Sources:
         self.schema, self.event_time, self.set_aside, self.open_rows = None, None, 0, 0
         self._open_bytes, self._log_bytes_max = 0, sim.setup.log_bytes_max
         self._pushes_back = False
+        self.given_up = {"epochs": 0, "rows": 0}
 
     @property
     def open_number(self) -> int:
