@@ -82,6 +82,8 @@ RUN = ("run", "shop.py", "--source", "clicks=trace.csv")
         (1, ("status", "--at", "grpc://127.0.0.1:1"), "no answer from grpc://127.0.0.1:1"),
         (1, ("follow", "x", "--at", "grpc://127.0.0.1:1"), "no answer from"),
         (1, ("send", "x", "trace.csv", "--at", "nonsense"), "is not an address"),
+        (1, ("cut", "node-1", "node-2", "--at", "grpc://127.0.0.1:1"), "no answer from"),
+        (1, ("heal", "--at", "grpc://127.0.0.1:1"), "no answer from"),
         (2, ("explain", "nowhere.py"), "no such file"),
     ],
 )
@@ -126,7 +128,9 @@ def test_arguments_that_make_no_sense_are_told_by_the_parser(capsys: pytest.Capt
     assert "'out' is not NAME=PATH" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["run", "follow", "send", "status", "explain", "demo"])
+@pytest.mark.parametrize(
+    "command", ["run", "follow", "send", "status", "explain", "demo", "cut", "slow", "heal"]
+)
 def test_every_command_has_help_with_examples(capsys: pytest.CaptureFixture[str], command: str):
     with pytest.raises(SystemExit) as left:
         main([command, "--help"])
