@@ -20,7 +20,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -165,9 +165,19 @@ class LocalCluster(Cluster):
             module = "unbroken.node.control"
         else:
             module = self._node_module
-            arguments += ["--name", name]
+            arguments += ["--name", name, "--host", self._host_of(name)]
         log = self.folder / f"{name}.log"
-        self._trees[name] = Tree(module, arguments, log, share=self._lock_file)
+        self._trees[name] = Tree(
+            module, arguments, log, share=self._lock_file, inside=self._inside(name)
+        )
+
+    def _host_of(self, name: str) -> str:
+        """The address at which a node listens."""
+        return self._host
+
+    def _inside(self, name: str) -> Sequence[str]:
+        """What goes before a node's command; a test puts each into a network of its own."""
+        return ()
 
     def wait_ready(self, timeout_s: float = READY_S_MAX) -> None:
         """Waits until every node runs its fragments, or says why one does not."""
