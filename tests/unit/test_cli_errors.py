@@ -265,12 +265,41 @@ def test_a_reading_has_the_documented_keys():
     pages = reading["nodes"]["node-1"]["fragments"]["pages"]
     assert set(pages) == {
         "epoch", "behind", "delay_s", "rows_in", "rows_out", "rows_per_s", "doing", "failed",
+        "tentative_to",
     }  # fmt: skip
     assert (pages["behind"], pages["delay_s"], pages["rows_per_s"]) == (2, 2.0, 0.0)
     assert json.loads(json.dumps(reading)) == reading
     assert "node-1 pages 2" in line(reading)
     assert "pages has 1 of 2 copies" in line(reading)
     assert render(reading)
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ({"tentative_to": None, "partition": ""}, "working on epoch 3"),
+        (
+            {"tentative_to": 431, "sentence": "tentative from epoch 412 on: 431 without western; "
+             "stable to 411", "partition": "going tentative: western silent for 2.7 s"},
+            "tentative from epoch 412 on: 431 without western; stable to 411",
+        ),
+        (
+            {"tentative_to": None, "partition": "stable again: confirmed epochs 412 to 431"},
+            "working on epoch 3; stable again: confirmed epochs 412 to 431",
+        ),
+    ],
+)  # fmt: skip
+def test_status_says_what_a_partition_does_to_a_fragment(told: dict[str, object], shown: str):
+    node = STATUS["nodes"]["node-1"]  # type: ignore[index]
+    pages = {**node["fragments"]["pages"], **told}
+    status = {**STATUS, "nodes": {"node-1": {**node, "fragments": {"pages": pages}}}}
+    reading = Meter("shop").read(status, "running", 1.0)
+    assert reading["nodes"]["node-1"]["fragments"]["pages"]["doing"] == shown
+    console = Console(width=200, record=True, file=io.StringIO(), force_terminal=True)
+    console.print(render(reading))
+    text = console.export_text(styles=True)
+    assert shown in text
+    assert ("[33m" in text) == (told["tentative_to"] is not None), "yellow while it is tentative"
 
 
 def test_lost_epochs_are_seen_at_their_sink():
