@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from rich.console import Group
 from rich.text import Text
 
@@ -77,18 +78,18 @@ def run(given: argparse.Namespace) -> int:
             results = _Results(cluster, check.result, view, shown)
             cutting = _Cutting(cluster, view, 0 if given.no_kill else given.seconds)
             _feed(cluster, traces, results, cutting, view)
-    verdict = figures(check, results.said, cutting.cut_s)
+    verdict = figures(check.answer(), results.said, cutting.cut_s)
     if given.json:
         print(json.dumps({"state": "verdict", **verdict}), flush=True)
     view.say(words(verdict))
     return 0 if verdict["right"] else 1
 
 
-def figures(check: TwoSites, said: Said, cut_s: float | None) -> dict[str, Any]:
+def figures(answer: list[pa.Table], said: Said, cut_s: float | None) -> dict[str, Any]:
     """What was heard, against the undisturbed answer."""
     schema = said.stable[-1].table.schema
-    answer = [schema.empty_table()] * WARM_EPOCHS + [table.cast(schema) for table in check.answer()]
-    difference = compare.epochs(answer, said.stable)
+    expected = [schema.empty_table()] * WARM_EPOCHS + [table.cast(schema) for table in answer]
+    difference = compare.epochs(expected, said.stable)
     wrong = difference.lost + difference.repeated + difference.wrong
     went_on = cut_s is None or said.tentative > 0
     before_s, after_s = (0.0, cut_s or float("inf")), (cut_s or float("inf"), float("inf"))
