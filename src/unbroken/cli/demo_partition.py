@@ -161,6 +161,8 @@ class _Cutting:
     def __init__(self, cluster: LocalCluster, view: View, seconds: float) -> None:
         self._cluster, self._view, self._seconds = cluster, view, seconds
         self._timers: list[threading.Timer] = []
+        #: The two nodes between which it is.
+        self._site = self._reader = ""
         #: When it was pulled, by the clock on the wall.
         self.cut_s: float | None = None
 
@@ -168,6 +170,8 @@ class _Cutting:
         """From now on time counts."""
         if not self._seconds:
             return
+        held = self._cluster.status()["fragments"]
+        self._site, self._reader = held[SITE]["nodes"][0], held[READER]["nodes"][0]
         for part, act in ((CUT_AT, self._cut), (HEAL_AT, self._heal)):
             self._timers.append(threading.Timer(part * self._seconds, act))
             self._timers[-1].daemon = True
@@ -179,8 +183,7 @@ class _Cutting:
             timer.join()
 
     def _cut(self) -> None:
-        held = self._cluster.status()["fragments"]
-        site, reader = held[SITE]["nodes"][0], held[READER]["nodes"][0]
+        site, reader = self._site, self._reader
         self.cut_s = time.time()
         self._cluster.cut(site, reader)
         self._view.say(
