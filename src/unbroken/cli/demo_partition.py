@@ -92,14 +92,16 @@ def figures(answer: list[pa.Table], said: Said, cut_s: float | None) -> dict[str
     difference = compare.epochs(expected, said.stable)
     wrong = difference.lost + difference.repeated + difference.wrong
     went_on = cut_s is None or said.tentative > 0
-    before_s, after_s = (0.0, cut_s or float("inf")), (cut_s or float("inf"), float("inf"))
+    cut_s = cut_s or float("inf")
     return {
         "right": not wrong and not said.open and went_on,
         "stable_epochs": len(said.stable), "rows": sum(table.num_rows for table in answer),
         "lost": difference.lost, "repeated": difference.repeated, "wrong": difference.wrong,
         "tentative": said.tentative, "confirmed": said.confirmed, "replaced": said.replaced,
         "open": len(said.open), "withdrawn": said.withdrawn, "added": said.added,
-        "longest_before_s": said.longest_s(*before_s), "longest_after_s": said.longest_s(*after_s),
+        # The first epochs are slow by themselves.
+        "longest_before_s": said.longest_s(until_s=cut_s, first=WARM_EPOCHS),
+        "longest_after_s": said.longest_s(since_s=cut_s),
     }  # fmt: skip
 
 
@@ -226,7 +228,7 @@ class _Results(threading.Thread):
                 self._shown.lines.extend(lines(epoch))
                 text = became(epoch)
                 if text and not self._view.is_live:
-                    rows = f"{epoch.rows} alerts"
+                    rows = "1 alert" if epoch.rows == 1 else f"{epoch.rows} alerts"
                     self._view.say(f"epoch {epoch.number}  {epoch.kind}  {rows}  ({text})")
         except UnbrokenError as error:
             self._error = error

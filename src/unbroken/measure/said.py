@@ -52,11 +52,17 @@ class Said:
             rows = getattr(epoch.replaces, name)
             setattr(self, name, getattr(self, name) + (0 if rows is None else rows.num_rows))
 
-    def longest_s(self, since_s: float = 0.0, until_s: float = float("inf")) -> float:
-        """How late the latest new result was of those that came in that time.
+    def longest_s(
+        self, since_s: float = 0.0, until_s: float = float("inf"), *, first: int = 0
+    ) -> float:
+        """How late the latest new result was, from epoch `first` on, that came in that time.
 
         >>> Said().longest_s()
         0.0
         """
-        late = [late_s for late_s, at_s in self._late_s.values() if since_s <= at_s < until_s]
+        late = [
+            late_s
+            for number, (late_s, at_s) in self._late_s.items()
+            if number >= first and since_s <= at_s < until_s
+        ]
         return round(max(late, default=0.0), 3)
