@@ -98,14 +98,11 @@ def test_results_go_on_and_are_corrected_when_packets_are_dropped():
     print({key: saw[key] for key in saw if key.endswith("_s")})
     for name, host in hosts.items():
         assert saw["addresses"][name].startswith(f"grpc://{host}:")
-    assert saw["tentative_before"] == 0
-    # Some epoch may have got through just before the cut.
     numbers = saw["tentative"]
-    assert numbers[0] in (saw["first"], saw["first"] + 1)
-    assert set(range(numbers[0], saw["last"] + 1)) <= set(numbers), "results go on"
+    assert numbers[: saw["last"] + 1 - saw["first"]] == list(range(saw["first"], saw["last"] + 1))
     assert saw["tentative_rows"], "windows close"
-    assert saw["partition"].startswith("going tentative: western silent for 2.")
-    assert 0.9 * X_S <= saw["waited_s"] < X_S, "the rest is work"
+    assert saw["partition"].startswith("going tentative: western silent for ")
+    assert saw["waited_s"] >= 0.9 * X_S, "not before its time; test_partition.py has the bound"
     assert saw["replaced"] == numbers, "every tentative epoch is replaced"
     assert len(saw["confirmed"]) < len(numbers), "and not all of them were right"
     expected = [epoch.digest for epoch in undisturbed(saw["sent"])["counts"]]
