@@ -20,8 +20,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -32,7 +31,8 @@ from unbroken.errors import DefinitionError, UnbrokenError, Unreachable
 from unbroken.node import setup
 from unbroken.node.process import Tree, lock_folder, raise_noted
 from unbroken.query import Query
-from unbroken.streams.cable import BACK, THERE, Cable
+from unbroken.streams.cables import KEEPER as KEEPER
+from unbroken.streams.cables import Cables
 from unbroken.streams.flight import free_port
 
 READY_S_MAX = 300.0
@@ -43,7 +43,7 @@ RESTARTS_MAX = 5
 RESTARTS_S = 300.0
 #: How long to wait for the processes of an earlier cluster in the same folder to end.
 LOCK_S_MAX = 15.0
-KEEPER, CONTROL = "keeper", "control"
+CONTROL = "control"
 
 
 class LocalCluster(Cluster):
@@ -94,8 +94,6 @@ class LocalCluster(Cluster):
         self.warnings = placement.sentences
         if strict and self.warnings:
             raise DefinitionError("; ".join(self.warnings), hint="or start without strict")
-        #: (reader, served) to the cable between them.
-        self._cables: dict[tuple[str, str], Cable] = {}
         self._host, self._port = host, free_port(host, port)
         control_port = free_port(host)
         while control_port == self._port:
@@ -103,6 +101,7 @@ class LocalCluster(Cluster):
         self._temporary = folder is None
         self.folder = Path(folder or tempfile.mkdtemp(prefix="unbroken-")).absolute()
         self.folder.mkdir(parents=True, exist_ok=True)
+        self._cables = Cables(host, self.nodes, self._door_of) if cables else None
         self._setup = setup.Setup(
             query=query.name,
             placement={name: list(held) for name, held in placement.nodes.items()},
@@ -115,7 +114,8 @@ class LocalCluster(Cluster):
             log_bytes_max=log_bytes_max,
             timing=timing,
             hold_clock=True,
-            cables=self._lay_cables() if cables else {},
+            cables=self._cables.doors if self._cables else {},
+            cables_held_at=self._cables.address if self._cables else "",
         )
         self._query = query
         self._trees: dict[str, Tree] = {}
@@ -165,9 +165,19 @@ class LocalCluster(Cluster):
             module = "unbroken.node.control"
         else:
             module = self._node_module
-            arguments += ["--name", name]
+            arguments += ["--name", name, "--host", self._host_of(name)]
         log = self.folder / f"{name}.log"
-        self._trees[name] = Tree(module, arguments, log, share=self._lock_file)
+        self._trees[name] = Tree(
+            module, arguments, log, share=self._lock_file, inside=self._inside(name)
+        )
+
+    def _host_of(self, name: str) -> str:
+        """The address at which a node listens."""
+        return self._host
+
+    def _inside(self, name: str) -> Sequence[str]:
+        """What goes before a node's command; a test puts each into a network of its own."""
+        return ()
 
     def wait_ready(self, timeout_s: float = READY_S_MAX) -> None:
         """Waits until every node runs its fragments, or says why one does not."""
@@ -243,57 +253,36 @@ class LocalCluster(Cluster):
         """Lets a paused node go on (SIGCONT)."""
         self._tree(name).signal(signal.SIGCONT)
 
-    def _lay_cables(self) -> dict[str, dict[str, str]]:
-        """A cable from every node to every other process that serves streams."""
-        laid: dict[str, dict[str, str]] = {}
-        for reader in self.nodes:
-            for served in (KEEPER, *self.nodes):
-                if served != reader:
-                    cable = Cable(partial(self._door_of, served), self._host)
-                    self._cables[reader, served] = cable
-                    laid.setdefault(reader, {})[served] = cable.address
-        return laid
-
     def _door_of(self, name: str) -> str | None:
         if name == KEEPER:
             return self.address
         address: str | None = self.status()["nodes"].get(name, {}).get("address")
         return address
 
-    def _between(self, a: str, b: str) -> list[tuple[Cable, bool]]:
-        """The cables between two processes, and whether `a` is the one that connects."""
-        found = [
-            (self._cables[pair], pair == (a, b))
-            for pair in ((a, b), (b, a))
-            if pair in self._cables
-        ]
-        if not found:
+    def _held_cables(self) -> Cables:
+        if self._cables is None:
             raise UnbrokenError(
-                f"there is no cable between {a!r} and {b!r}",
-                hint=f"start the cluster with cables=True; its processes are: "
-                f"{', '.join((KEEPER, *self.nodes))}",
+                "this cluster has no cables to pull",
+                hint="start it with LocalCluster(..., cables=True), or unbroken run --cables",
             )
-        return found
+        return self._cables
 
-    def cut(self, a: str, b: str, *, one_way: bool = False) -> None:
+    def cut(self, a: str, b: str, *, one_way: bool = False) -> list[str]:
         """Pulls the cable between two nodes, or a node and the "keeper", until `heal`.
 
         Streams and acks do not get through; connections stay open, as in a network partition.
         With `one_way` only what `a` sends to `b` is lost.  What nodes tell the entry and control is
         not cut: they have not failed.
         """
-        for cable, a_connects in self._between(a, b):
-            cable.cut(*([THERE if a_connects else BACK] if one_way else []))
+        return self._held_cables().cut(a, b, one_way=one_way)
 
-    def slow(self, a: str, b: str, seconds: float) -> None:
+    def slow(self, a: str, b: str, seconds: float) -> list[str]:
         """Makes everything between two processes so much later, until `heal`."""
-        for cable, _ in self._between(a, b):
-            cable.slow(seconds)
+        return self._held_cables().slow(a, b, seconds)
 
-    def heal(self) -> None:
-        """Puts all cables back."""
-        for cable in self._cables.values():
-            cable.heal()
+    def heal(self) -> list[str]:
+        """Puts all cables back; tells which were pulled."""
+        return self._held_cables().heal()
 
     def pid(self, name: str) -> int:
         """The process id of a node's Python, or of the "keeper"."""
@@ -308,7 +297,7 @@ class LocalCluster(Cluster):
             if self._lock_file is not None:
                 os.close(self._lock_file)
                 self._lock_file = None
-        for cable in self._cables.values():
-            cable.close()
+        if self._cables is not None:
+            self._cables.close()
         if self._temporary:
             shutil.rmtree(self.folder, ignore_errors=True)

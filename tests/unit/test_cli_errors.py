@@ -82,6 +82,8 @@ RUN = ("run", "shop.py", "--source", "clicks=trace.csv")
         (1, ("status", "--at", "grpc://127.0.0.1:1"), "no answer from grpc://127.0.0.1:1"),
         (1, ("follow", "x", "--at", "grpc://127.0.0.1:1"), "no answer from"),
         (1, ("send", "x", "trace.csv", "--at", "nonsense"), "is not an address"),
+        (1, ("cut", "node-1", "node-2", "--at", "grpc://127.0.0.1:1"), "no answer from"),
+        (1, ("heal", "--at", "grpc://127.0.0.1:1"), "no answer from"),
         (2, ("explain", "nowhere.py"), "no such file"),
     ],
 )
@@ -126,7 +128,9 @@ def test_arguments_that_make_no_sense_are_told_by_the_parser(capsys: pytest.Capt
     assert "'out' is not NAME=PATH" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["run", "follow", "send", "status", "explain", "demo"])
+@pytest.mark.parametrize(
+    "command", ["run", "follow", "send", "status", "explain", "demo", "cut", "slow", "heal"]
+)
 def test_every_command_has_help_with_examples(capsys: pytest.CaptureFixture[str], command: str):
     with pytest.raises(SystemExit) as left:
         main([command, "--help"])
@@ -269,6 +273,7 @@ def test_a_reading_has_the_documented_keys():
     pages = reading["nodes"]["node-1"]["fragments"]["pages"]
     assert set(pages) == {
         "epoch", "behind", "delay_s", "rows_in", "rows_out", "rows_per_s", "doing", "failed",
+        "tentative_to",
     }  # fmt: skip
     assert reading["sources"]["clicks"]["given_up"] == 1234
     assert (pages["behind"], pages["delay_s"], pages["rows_per_s"]) == (2, 2.0, 0.0)
@@ -276,6 +281,34 @@ def test_a_reading_has_the_documented_keys():
     assert "node-1 pages 2" in line(reading)
     assert "pages has 1 of 2 copies" in line(reading)
     assert render(reading)
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ({"tentative_to": None, "partition": ""}, "working on epoch 3"),
+        (
+            {"tentative_to": 431, "sentence": "tentative from epoch 412 on: 431 without western; "
+             "stable to 411", "partition": "going tentative: western silent for 2.7 s"},
+            "tentative from epoch 412 on: 431 without western; stable to 411",
+        ),
+        (
+            {"tentative_to": None, "partition": "stable again: confirmed epochs 412 to 431"},
+            "working on epoch 3; stable again: confirmed epochs 412 to 431",
+        ),
+    ],
+)  # fmt: skip
+def test_status_says_what_a_partition_does_to_a_fragment(told: dict[str, object], shown: str):
+    node = STATUS["nodes"]["node-1"]  # type: ignore[index]
+    pages = {**node["fragments"]["pages"], **told}
+    status = {**STATUS, "nodes": {"node-1": {**node, "fragments": {"pages": pages}}}}
+    reading = Meter("shop").read(status, "running", 1.0)
+    assert reading["nodes"]["node-1"]["fragments"]["pages"]["doing"] == shown
+    console = Console(width=200, record=True, file=io.StringIO(), force_terminal=True)
+    console.print(render(reading))
+    text = console.export_text(styles=True)
+    assert shown in text
+    assert ("[33m" in text) == (told["tentative_to"] is not None), "yellow while it is tentative"
 
 
 def test_lost_epochs_are_seen_at_their_sink():

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from unbroken.cli import follow
-from unbroken.epochs import Epoch
+from unbroken.epochs import TENTATIVE, Epoch, Replaced
+from unbroken.tentative.correction import replacing
 
 SCHEMA = pa.schema([("n", pa.int64())])
 
@@ -71,3 +72,50 @@ def test_what_was_lost_before_is_told_with_the_next_epoch_that_is_taken(monkeypa
     followed(monkeypatch, iter(epochs))
     told = [text for text in capsys.readouterr().out.splitlines() if "epoch" in text]
     assert told[1:] == ["epoch 50  stable  1 row  (40 lost on the way)", "epoch 51  stable  1 row"]
+
+
+def said(number: int, *rows: int) -> Epoch:
+    table = pa.table({"n": list(rows)}, schema=SCHEMA)
+    return Epoch.of("alerts", number, table, kind=TENTATIVE, branch="1@node-3", stable_to=6)
+
+
+def corrected(number: int, before: Epoch, *rows: int) -> Epoch:
+    return replacing(Epoch.of("alerts", number, pa.table({"n": list(rows)}, schema=SCHEMA)), before)
+
+
+def test_every_row_says_whether_it_is_tentative_and_what_becomes_of_it(monkeypatch, capsys):
+    seven, eight = said(7, 1, 2), said(8, 5)
+    later = [corrected(7, seven, 2, 3), corrected(8, eight, 5)]
+    followed(monkeypatch, iter([seven, eight, *later, stable(9)]))
+    lines = [text.split() for text in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        *(words.split() for words in (
+            "epoch 7 tentative 2 rows (stable to 6, branch 1@node-3)", "n", "? 1", "? 2",
+            "epoch 8 tentative 1 row (stable to 6, branch 1@node-3)", "n", "? 5",
+            "epoch 7 stable 2 rows (corrected: 1 row withdrawn, 1 added)", "n", "- 1", "+ 3",
+            "epoch 8 stable 1 row (confirmed)",
+            "epoch 9 stable 1 row", "n", "9",
+        )),
+    ]  # fmt: skip
+
+
+def test_a_correction_of_more_than_can_be_remembered_shows_all_rows(monkeypatch, capsys):
+    forgotten = Replaced(said(7, 1).header, withdrawn=None, added=None)
+    now = stable(7)
+    followed(monkeypatch, iter([Epoch(now.header, now.table, forgotten)]))
+    assert [text.split() for text in capsys.readouterr().out.splitlines()] == [
+        ["epoch", "7", "stable", "1", "row", "(corrected)"], ["n"], ["7"],
+    ]  # fmt: skip
+
+
+def test_json_says_of_every_epoch_what_it_is_worth(monkeypatch, capsys):
+    seven, eight = said(7, 1, 2), said(8, 5)
+    later = [corrected(7, seven, 2, 3), corrected(8, eight, 5)]
+    followed(monkeypatch, iter([seven, eight, *later]), as_json=True)
+    first, _, changed, same = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (first["kind"], first["branch"], first["stable_to"]) == ("tentative", "1@node-3", 6)
+    assert first["data"] == [{"n": 1}, {"n": 2}]
+    assert (changed["kind"], changed["confirmed"]) == ("stable", False)
+    assert (changed["withdrawn"], changed["added"]) == ([{"n": 1}], [{"n": 3}])
+    assert changed["data"] == [{"n": 2}, {"n": 3}]
+    assert (same["kind"], same["confirmed"], same["withdrawn"]) == ("stable", True, [])

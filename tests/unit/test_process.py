@@ -14,8 +14,10 @@ import psutil
 import pytest
 
 from unbroken.errors import UnbrokenError
+from unbroken.local import LocalCluster
 from unbroken.node import process
 from unbroken.node.process import MARK, Tree, members
+from unbroken.query import Query
 
 #: A root that leaves with its parent, a child, and a grandchild in a session of its own that is
 #: nobody's child any more.  Each writes its number into a file when it runs.
@@ -80,6 +82,32 @@ def test_a_kill_ends_every_member_also_one_in_a_session_of_its_own(family: Tree,
     family.kill()
     assert not family.alive
     assert not [pid for pid in everybody if running(pid)]
+
+
+def test_what_goes_before_a_command_becomes_it(family: Tree, tmp_path: Path):
+    """So `ip netns exec` keeps the process id by which a node is known."""
+    pids(tmp_path)
+    (tmp_path / "root").unlink()
+    tree = Tree("family", [], tmp_path / "log", inside=["env", "WHERE=inside"])
+    try:
+        assert pids(tmp_path)[0] == tree.pid
+        assert psutil.Process(tree.pid).environ()["WHERE"] == "inside"
+    finally:
+        tree.kill()
+
+
+def test_a_node_listens_where_its_cluster_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Not at loopback: then nobody who joins from elsewhere could read its streams."""
+    told: dict[str, list[str]] = {}
+
+    def tree(module: str, arguments: list[str], log: Path, **more: object) -> None:
+        told[module] = arguments
+
+    monkeypatch.setattr("unbroken.local.Tree", tree)
+    query = Query("shop")
+    query.sink(query.source("clicks", "page STRING"))
+    LocalCluster(query, folder=tmp_path, host="127.0.0.2")._spawn("node-1")
+    assert told["unbroken.node.loop"][-2:] == ["--host", "127.0.0.2"]
 
 
 def test_an_orphan_is_found_when_its_root_is_gone(family: Tree, tmp_path: Path):

@@ -38,6 +38,12 @@ def add_at(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_two_ends(parser: argparse.ArgumentParser) -> None:
+    """`A B`: the two ends of a cable."""
+    for name, other in (("a", "one end"), ("b", "the other end")):
+        parser.add_argument(name, metavar=name.upper(), help=f'{other}: a node, or "keeper"')
+
+
 def add_json(parser: argparse.ArgumentParser, about: str) -> None:
     """`--json`: for programs."""
     parser.add_argument("--json", action="store_true", help=about)

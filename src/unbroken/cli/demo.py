@@ -9,7 +9,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,15 +16,14 @@ from typing import Any, Protocol
 import pyarrow as pa
 from rich.table import Table
 
-from unbroken.cli import arguments
+from unbroken.cli import arguments, demo_partition
 from unbroken.cli.load import load
+from unbroken.cli.made import Made
 from unbroken.cli.meter import Meter
 from unbroken.cli.view import View
 from unbroken.client.cluster import Cluster
-from unbroken.client.files import Chunk
 from unbroken.client.progress import Progress, Status
-from unbroken.client.replay import Pace, Replay, Trace
-from unbroken.client.slices import micros
+from unbroken.client.replay import Pace, Replay
 from unbroken.demo import queries
 from unbroken.demo.check_intrusion import Intrusion
 from unbroken.demo.check_wordcount import WordCount
@@ -35,6 +33,9 @@ from unbroken.local import LocalCluster
 
 RETRY_S = 0.2
 WARM_EPOCHS = 10
+SEED = 7
+#: The example with a world of its own.
+PARTITION = "partition"
 
 
 class Check(Protocol):
@@ -62,31 +63,39 @@ def register(commands: Any) -> None:
     parser = arguments.add_command(
         commands, "demo", run, "run an example on made-up data, and check its answer",
         "  unbroken demo\n"
-        "  unbroken demo wordcount --nodes 2 --seconds 20\n\n"
+        "  unbroken demo wordcount --nodes 2 --seconds 20\n"
+        "  unbroken demo partition\n\n"
         "Half-way a node is killed (kill -9): the results go on, and a spare takes its place.\n"
+        "partition: a cable is pulled and put back; the results go on, and are corrected.\n"
         "The exit code is 1 if the answer is not the known one.",
     )  # fmt: skip
-    parser.add_argument("example", nargs="?", choices=tuple(EXAMPLES), default="intrusion",
+    parser.add_argument("example", nargs="?", choices=(*EXAMPLES, PARTITION), default="intrusion",
                         help="which one (default: %(default)s)")  # fmt: skip
     parser.add_argument("--seconds", type=arguments.positive, default=60, metavar="N",
                         help="how long rows are sent (default: %(default)s)")  # fmt: skip
     parser.add_argument("--nodes", type=arguments.positive, default=3, metavar="N",
                         help="how many Spark nodes (default: %(default)s)")  # fmt: skip
-    parser.add_argument("--seed", type=int, default=7, metavar="N",
-                        help="other data for another seed (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--seed", type=int, metavar="N",
+                        help=f"other data for another seed (default: {SEED}; partition: "
+                        f"{demo_partition.SEED})")  # fmt: skip
     parser.add_argument("--port", type=int, default=0, metavar="P",
                         help="port to listen at (default: any)")  # fmt: skip
-    parser.add_argument("--no-kill", action="store_true", help="let all nodes live")
+    parser.add_argument(
+        "--no-kill", action="store_true", help="harm nothing: let all nodes live, leave the cable"
+    )
     arguments.add_json(parser, "a JSON line per second, then the verdict as the last line")
 
 
 def run(given: argparse.Namespace) -> int:
     """Runs the example and compares its answer with the known one."""
+    if given.example == PARTITION:
+        return demo_partition.run(given)
     path = Path(queries.__file__).with_name(f"{given.example}.py")
     query = load(path)
-    check = EXAMPLES[given.example](given.seed, given.seconds)
-    made_of = Path(f"made up, seed {given.seed}")
-    trace = _Made(query.sources[check.source], made_of, tables=check.tables)
+    seed = SEED if given.seed is None else given.seed
+    check = EXAMPLES[given.example](seed, given.seconds)
+    made_of = Path(f"made up, seed {seed}")
+    trace = Made(query.sources[check.source], made_of, tables=check.tables)
     meter = Meter(query.name, {check.source: trace})
     with tempfile.TemporaryDirectory(prefix="unbroken-demo-") as folder:
         # A temporary folder of our own, so that it goes also if the cluster cannot start.
@@ -115,7 +124,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _feed(
-    cluster: LocalCluster, trace: _Made, check: Check, view: View, kill_at_s: float | None
+    cluster: LocalCluster, trace: Made, check: Check, view: View, kill_at_s: float | None
 ) -> _Results:
     results = _Results(cluster, check)
     results.start()
@@ -156,25 +165,6 @@ def _kill(cluster: LocalCluster, results: _Results, view: View) -> None:
     results.killed, results.killed_s = "node-1", time.monotonic()
     cluster.kill("node-1")
     view.say("kill -9 node-1")
-
-
-@dataclass
-class _Made(Trace):
-    """Rows that are made up as they are needed."""
-
-    tables: Callable[[], Iterator[pa.Table]] = lambda: iter(())
-
-    def first_us(self) -> int | None:
-        """The first event time."""
-        column = self.source.event_time
-        return None if column is None else int(micros(next(self.tables()), column)[0].as_py())
-
-    def chunks(self) -> Iterator[Chunk]:
-        """The tables with their row numbers."""
-        first = 0
-        for table in self.tables():
-            yield Chunk(table, first, [])
-            first += table.num_rows
 
 
 class _Results(threading.Thread):

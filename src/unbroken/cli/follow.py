@@ -10,6 +10,9 @@ what became of them:
     epoch 412  tentative  3 rows  (stable to 411, branch 1@node-3)
     epoch 412  stable  4 rows  (corrected: 0 rows withdrawn, 1 added)
     epoch 413  stable  2 rows  (confirmed)
+
+Each row has a mark: `?` tentative, `-` withdrawn, `+` added.  Rows that were said and stay true are
+not printed again.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
@@ -30,6 +34,7 @@ from unbroken.epochs import GAP, TENTATIVE, Epoch, Header, lost_since
 
 #: Rows of one epoch that people are shown; --json has them all.
 ROWS_SHOWN_MAX = 50
+_STYLES = {"": "", "?": "yellow", "-": "red", "+": "green"}
 
 
 def register(commands: Any) -> None:
@@ -169,13 +174,33 @@ def _print(console: Console, epoch: Epoch, rows_lost: int) -> None:
     more = f"  ({text})" if (text := became(epoch)) else ""
     line = f"[bold]epoch {epoch.number}[/bold]  {epoch.kind}  {rows}{lost}{more}"
     console.print(line, style=style)
-    if not epoch.rows or epoch.confirmed:
+    marked = [(mark, table) for mark, table in rows_of(epoch) if table.num_rows]
+    if not marked:
         return
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", style=style)
-    for name in epoch.table.column_names:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("", *epoch.table.column_names) if marked[0][0] else epoch.table.column_names:
         table.add_column(name)
-    for row in epoch.table.slice(0, ROWS_SHOWN_MAX).to_pylist():
-        table.add_row(*("" if value is None else str(value) for value in row.values()))
+    for mark, part in marked:
+        for row in part.slice(0, ROWS_SHOWN_MAX).to_pylist():
+            cells = ["" if value is None else str(value) for value in row.values()]
+            table.add_row(*([mark] if mark else []), *cells, style=_STYLES[mark])
     console.print(table, markup=False)
-    if epoch.rows > ROWS_SHOWN_MAX:
-        console.print(f"… {epoch.rows - ROWS_SHOWN_MAX:,} more; --json prints all")
+    more = sum(max(0, part.num_rows - ROWS_SHOWN_MAX) for _, part in marked)
+    if more:
+        console.print(f"… {more:,} more; --json prints all")
+
+
+def rows_of(epoch: Epoch) -> list[tuple[str, pa.Table]]:
+    """The rows to be printed, with their mark.
+
+    >>> [(mark, rows.num_rows) for mark, rows in rows_of(Epoch.of("s", 1, pa.table({"n": [1]})))]
+    [('', 1)]
+    """
+    if epoch.kind == TENTATIVE:
+        return [("?", epoch.table)]
+    if epoch.replaces is None:
+        return [("", epoch.table)]
+    withdrawn, added = epoch.replaces.withdrawn, epoch.replaces.added
+    if withdrawn is None or added is None:  # Too much was said to remember it: all of it again.
+        return [("", epoch.table)]
+    return [("-", withdrawn), ("+", added)]

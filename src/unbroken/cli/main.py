@@ -16,10 +16,26 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import NoReturn
 
-from unbroken.cli import bench, chaos, demo, explain, follow, node, run, send, sim, status
+from unbroken.cli import (
+    bench,
+    chaos,
+    cut,
+    demo,
+    explain,
+    follow,
+    heal,
+    node,
+    run,
+    send,
+    sim,
+    slow,
+    status,
+)
 from unbroken.errors import DefinitionError, UnbrokenError
 
-COMMANDS = (run, follow, send, status, node, explain, bench, chaos, demo, sim)
+COMMANDS = (
+    run, follow, send, status, node, explain, cut, slow, heal, bench, chaos, demo, sim,
+)  # fmt: skip
 
 
 class _Terminated(KeyboardInterrupt):

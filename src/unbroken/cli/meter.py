@@ -9,9 +9,11 @@ A reading has these keys, and always all of them (numbers that are not known yet
                          file}}
                  epoch: the last one sealed; rows: sent by this run; file: null if it has none
     nodes        {name: {state, pid, fragments}}
-      fragments  {name: {epoch, behind, delay_s, rows_in, rows_out, rows_per_s, doing, failed}}
+      fragments  {name: {epoch, behind, delay_s, rows_in, rows_out, rows_per_s, doing, failed,
+                 tentative_to}}
                  epoch: the last one done; behind: epochs sealed at the sources and not done here;
-                 delay_s: how long the oldest of those has waited
+                 delay_s: how long the oldest of those has waited; tentative_to: the last one said
+                 tentatively, null while nothing is cut off
     fragments    {name: {policy, wanted, nodes, survives, weakness, doing}}
                  nodes: that have a live copy; survives: how many of them may be lost right now,
                  and what keeps it from being more
@@ -116,8 +118,9 @@ class Meter:
             "rows_in": told["rows_in"],
             "rows_out": told["rows_out"],
             "rows_per_s": self._rate(f"fragment {name}", told["rows_in"], t_s),
-            "doing": told["sentence"],
+            "doing": _doing(told),
             "failed": told["failed"] or None,
+            "tentative_to": told.get("tentative_to"),
         }
 
     def _note_sealed(self, sealed: int, t_s: float) -> None:
@@ -137,6 +140,16 @@ class Meter:
 
 
 Look = Callable[[], Mapping[str, Any]]
+
+
+def _doing(told: Mapping[str, Any]) -> str:
+    """What a copy does, and what came of the last partition.
+
+    >>> _doing({"sentence": "waits for epoch 9", "partition": "stable again: confirmed epoch 7"})
+    'waits for epoch 9; stable again: confirmed epoch 7'
+    """
+    partition = "" if told.get("tentative_to") is not None else told.get("partition", "")
+    return "; ".join(filter(None, (told["sentence"], partition)))
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -70,6 +70,8 @@ def register(commands: Any) -> None:
                         help="memory of each node's JVM (default: %(default)s)")  # fmt: skip
     parser.add_argument("--timing", choices=tuple(TIMINGS), default="local",
                         help="patience with silent nodes (default: %(default)s)")  # fmt: skip
+    parser.add_argument("--cables", action="store_true",
+                        help="streams go through cables: unbroken cut pulls one")  # fmt: skip
     arguments.add_json(parser, "a JSON line per second on stdout instead of the live view")
 
 
@@ -91,7 +93,7 @@ def run(given: argparse.Namespace) -> int:
         cluster = LocalCluster(
             query, given.nodes, folder=folder.path, host=given.host, port=given.port,
             manual=not pace.clock, master=given.master, memory=given.memory, timing=given.timing,
-            strict=given.strict,
+            strict=given.strict, cables=given.cables,
         )  # fmt: skip
         again = folder.used
         folder.save(traces, None)

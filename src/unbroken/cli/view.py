@@ -13,6 +13,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 from rich.console import Console, Group, RenderableType
@@ -30,8 +31,16 @@ LINE_S = 10.0
 class View:
     """Shows readings of `meter` while a `with` block runs."""
 
-    def __init__(self, look: Look, meter: Meter, *, json_lines: bool) -> None:
-        self._look, self.meter, self._json = look, meter, json_lines
+    def __init__(
+        self,
+        look: Look,
+        meter: Meter,
+        *,
+        json_lines: bool,
+        more: Callable[[], RenderableType] | None = None,
+    ) -> None:
+        """`more` is drawn below the tables, where there is a terminal."""
+        self._look, self.meter, self._json, self._more = look, meter, json_lines, more
         self.console = Console(stderr=json_lines, highlight=False)
         self.state = "starting"
         self._began_s = time.monotonic()
@@ -40,6 +49,11 @@ class View:
         live = not json_lines and self.console.is_terminal
         self._live = Live(console=self.console, refresh_per_second=4) if live else None
         self._said: tuple[str, float] = ("", 0.0)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether there is a terminal to draw on."""
+        return self._live is not None
 
     @property
     def elapsed_s(self) -> float:
@@ -86,7 +100,8 @@ class View:
         if self._json:
             print(json.dumps(reading), file=sys.stdout, flush=True)
         elif self._live is not None:
-            self._live.update(render(reading))
+            shown = render(reading)
+            self._live.update(Group(shown, self._more()) if self._more else shown)
         else:
             state, said_s = self._said
             if state != reading["state"] or reading["t"] - said_s >= LINE_S:
@@ -148,7 +163,8 @@ def _nodes(reading: Reading) -> Table:
             table.add_row(name, str(node["pid"]), "", "", "", "", "", node["state"])
         for key, fragment in node["fragments"].items():
             doing = fragment["doing"] if node["state"] == "running" else node["state"]
-            style = "red" if fragment["failed"] or node["state"] != "running" else ""
+            style = "yellow" if fragment["tentative_to"] is not None else ""
+            style = "red" if fragment["failed"] or node["state"] != "running" else style
             table.add_row(
                 name, str(node["pid"]), key, str(fragment["epoch"]),
                 str(fragment["behind"]),

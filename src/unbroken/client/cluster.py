@@ -15,6 +15,7 @@ from typing import Any
 from unbroken.client.producer import Producer
 from unbroken.client.progress import raise_failure
 from unbroken.epochs import FINAL, Epoch
+from unbroken.errors import UnbrokenError
 from unbroken.node.book import BookReader
 from unbroken.streams.both import Both
 from unbroken.streams.flight import Peer, checked_name
@@ -99,6 +100,32 @@ class Cluster:
         """Nothing more will be sent: seals what is open; tells the number after the last epoch."""
         number: int = self._entry.act({"do": "finish"})["next"]
         return number
+
+    def cut(self, a: str, b: str, *, one_way: bool = False) -> list[str]:
+        """Pulls the cable between two processes until `heal`; tells all that are pulled now.
+
+        Only of a cluster on one machine that was started with cables (`docs/partitions.md`).
+        """
+        return self._pull({"do": "cut", "a": a, "b": b, "one_way": one_way})
+
+    def slow(self, a: str, b: str, seconds: float) -> list[str]:
+        """Makes everything between two processes so much later, until `heal`."""
+        return self._pull({"do": "slow", "a": a, "b": b, "seconds": seconds})
+
+    def heal(self) -> list[str]:
+        """Puts all cables back; tells which were pulled."""
+        return self._pull({"do": "heal"})
+
+    def _pull(self, word: dict[str, Any]) -> list[str]:
+        held_at = self._entry.act({"do": "setup"})["cables_held_at"]
+        if not held_at:
+            raise UnbrokenError(
+                f"the cluster at {self.address} has no cables to pull",
+                hint="end it and start it with them: unbroken run FILE.py --cables",
+            )
+        with Peer(held_at) as holder:
+            pulled: list[str] = holder.act(word)
+        return pulled
 
 
 def connect(address: str) -> Cluster:

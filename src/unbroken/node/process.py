@@ -42,15 +42,22 @@ class Tree:
     """A process and all that it started."""
 
     def __init__(
-        self, module: str, arguments: Sequence[str], log: Path, *, share: int | None = None
+        self,
+        module: str,
+        arguments: Sequence[str],
+        log: Path,
+        *,
+        share: int | None = None,
+        inside: Sequence[str] = (),
     ) -> None:
+        """`inside` goes before the command, and must become it: `ip netns exec NAME` does."""
         self.mark = uuid.uuid4().hex
         environment = {**os.environ, MARK: self.mark, "PYTHONUNBUFFERED": "1"}
         # A child finds what its parent can import.
         environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
         with open(log, "ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, *arguments],
+                [*inside, sys.executable, "-m", module, *arguments],
                 stdin=subprocess.PIPE, stdout=output, stderr=output,
                 start_new_session=True, env=environment, pass_fds=() if share is None else (share,),
             )  # fmt: skip

@@ -45,6 +45,8 @@ class Setup:
     hold_clock: bool = False
     #: Who reaches whom through a cable that can be cut: reader to process to address.
     cables: dict[str, dict[str, str]] = field(default_factory=dict)
+    #: The door of the process that can cut them; empty without cables.
+    cables_held_at: str = ""
 
     def consumers(self, query: Query, stream: str) -> list[str]:
         """The replicas that read `stream`, by name: each of them acks, and holds back trimming."""

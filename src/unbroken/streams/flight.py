@@ -44,7 +44,18 @@ COMMAND_BYTES_MAX = 64 << 10
 PUT_BYTES_MAX = 1 << 30
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,99}")
 
-_CHANNEL = [("grpc.initial_reconnect_backoff_ms", 50), ("grpc.max_reconnect_backoff_ms", 500)]
+#: What was sent and is not confirmed by the other kernel for so long was lost with its connection.
+#: TCP would send it again, but waits ever longer: after a partition as long as that has lasted.
+UNCONFIRMED_S_MAX = 5.0
+_CHANNEL = [
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    # How long one try to connect may take.
+    ("grpc.min_reconnect_backoff_ms", int(UNCONFIRMED_S_MAX * 1000)),
+    # Sets TCP_USER_TIMEOUT.  The pings that it is made for are so rare that no server minds.
+    ("grpc.keepalive_timeout_ms", int(UNCONFIRMED_S_MAX * 1000)),
+    ("grpc.keepalive_time_ms", 600_000),
+]
 
 
 class Door(flight.FlightServerBase):  # type: ignore[misc]

@@ -1,0 +1,109 @@
+"""Partitions as networks make them: packets are dropped, connections hang and are never closed.
+
+A cable of ours holds back what was sent, and lets it through when it heals.  A network loses it,
+and TCP sends again after longer and longer pauses.  Needs root, `ip` and network namespaces.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import spread_cluster
+from namespaces import Inside, Network, why_not
+from test_partition import X_S, undisturbed
+
+from unbroken.streams.flight import UNCONFIRMED_S_MAX
+
+WAIT_S = 480.0
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _where_it_is_possible() -> None:
+    if reason := why_not():
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    with Network(["one", "two"]) as made:
+        yield made
+
+
+def test_calls_end_by_their_deadline_while_packets_are_dropped(network: Network):
+    """Two doors in two namespaces, cut for longer than TCP likes.
+
+    Goal: no call hangs, with a connection that was there or with a new one; a silent peer is not
+    taken for a dead one; and healing is noticed soon, however long the cut has lasted.
+    Method: 14 s of dropped packets.  By itself TCP would send again only after 25 s.
+    """
+    with Inside(network, "two", "serve", network.addresses["two"]) as server:
+        address = server.hear()
+        with Inside(network, "one", "call", address) as caller:
+            assert caller.ask("old", 10.0)[0] == 1
+            network.cut("one", "two")
+            cut_s = time.monotonic()
+            for how in ("old", "new"):
+                answer, took_s = caller.ask(how, 1.0)
+                assert answer is None
+                assert 0.9 < took_s < 2.0, how
+            assert caller.ask("refuses", 0.5)[0] is False
+            while time.monotonic() < cut_s + 14.0:
+                assert caller.ask("old", 1.0)[0] is None
+            network.heal()
+            healed_s = time.monotonic()
+            while caller.ask("old", 1.0)[0] is None:
+                assert time.monotonic() < healed_s + UNCONFIRMED_S_MAX, "healed, and not noticed"
+            print(f"noticed {time.monotonic() - healed_s:.1f} s after healing")
+
+
+def test_one_way_the_question_arrives_and_the_answer_is_lost(network: Network):
+    """What `one` sends arrives; what `two` answers does not."""
+    with Inside(network, "two", "serve", network.addresses["two"]) as server:
+        address = server.hear()
+        with Inside(network, "one", "call", address) as caller:
+            assert caller.ask("old", 10.0)[0] == 1
+            network.cut("two", "one", one_way=True)
+            answer, took_s = caller.ask("old", 1.0)
+            assert answer is None
+            assert 0.9 < took_s < 2.0
+            assert server.ask("how often?") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_results_go_on_and_are_corrected_when_packets_are_dropped():
+    """Three Spark nodes in a namespace each; two of them lose sight of each other for 14 s.
+
+    Goal: as with cables (`test_partition.py`): results go on within the bound, are marked, and the
+    stable stream is in the end that of an undisturbed run.
+    Method: keeper, control and client are in a fourth namespace, which reaches all of them.
+    """
+    here = Path(spread_cluster.__file__)
+    with Network([spread_cluster.HUB, *spread_cluster.NODES]) as network:
+        command = [*network.inside(spread_cluster.HUB), sys.executable, str(here), network.prefix]
+        path = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        ran = subprocess.run(
+            command, capture_output=True, text=True, timeout=WAIT_S, env=path, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        saw = json.loads(ran.stdout.splitlines()[-1])
+        hosts = {name: network.addresses[name] for name in spread_cluster.NODES}
+    print({key: saw[key] for key in saw if key.endswith("_s")})
+    for name, host in hosts.items():
+        assert saw["addresses"][name].startswith(f"grpc://{host}:")
+    numbers = saw["tentative"]
+    assert numbers[: saw["last"] + 1 - saw["first"]] == list(range(saw["first"], saw["last"] + 1))
+    assert saw["tentative_rows"], "windows close"
+    assert saw["partition"].startswith("going tentative: western silent for ")
+    assert saw["waited_s"] >= 0.9 * X_S, "not before its time; test_partition.py has the bound"
+    assert saw["replaced"] == numbers, "every tentative epoch is replaced"
+    assert len(saw["confirmed"]) < len(numbers), "and not all of them were right"
+    expected = [epoch.digest for epoch in undisturbed(saw["sent"])["counts"]]
+    assert saw["stable"] == expected
