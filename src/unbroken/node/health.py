@@ -50,6 +50,8 @@ class Health:
         #: Set with Spark's first question: its Python processes are there.
         self._asked = threading.Event()
         self._stopped = False
+        #: Why it could not begin, if nothing on this node or another one can mend that.
+        self._no_start: CheckpointLost | None = None
         self.given_up = False
         self.term = 0
         #: The first epoch that this term works on; None while it is held.
@@ -121,8 +123,11 @@ class Health:
 
     @property
     def full(self) -> bool:
-        """Whether its output log has reached its limit."""
-        return self.log.bytes >= self._log_bytes_max
+        """Whether its output log has reached its limit.
+
+        The newest epoch always stays: alone it holds nobody back, however large it is.
+        """
+        return self.log.bytes >= self._log_bytes_max and self.log.next - self.log.first > 1
 
     @property
     def failed(self) -> str:
@@ -145,7 +150,11 @@ class Health:
 
     @property
     def _failed_by_itself(self) -> UnbrokenError | None:
-        return self._inputs.error if self._inputs else None
+        return self._no_start or (self._inputs.error if self._inputs else None)
+
+    def cannot_start(self, error: CheckpointLost) -> None:
+        """What it needs is lost for good: it serves what is in its log, and says so."""
+        self._no_start = error
 
     def give_up(self) -> None:
         """It has stumbled too often: that is a failure."""

@@ -139,13 +139,17 @@ class Hosted:
         try:
             self._start(self._serve(name, consumers))
             self._succeeded(name)
-        except DiskError as error:
-            # What it has is as good as before: it goes on from there when there is room.
+        except (DiskError, Unreachable) as error:
+            # What it has is as good as before: it goes on from there when there is room, or when
+            # those are there whose streams it reads.
             self._try_later(name, f"{name} cannot be started", error)
         except CheckpointLost as error:
-            if isinstance(self._query.fragments[name].policy, Restart):
-                raise  # Nobody else has it.
-            self._give_up(name, error)
+            if not isinstance(self._query.fragments[name].policy, Restart):
+                self._give_up(name, error)
+                return
+            # Nobody else has it.  It says so, and what else should run here does.
+            print(error, file=sys.stderr, flush=True)
+            self.replicas[name].cannot_start(error)
 
     def _give_up(self, name: str, error: UnbrokenError | str) -> None:
         print(error, file=sys.stderr, flush=True)
@@ -167,6 +171,7 @@ class Hosted:
         self.streams.streams[name] = served = Served(
             replica.log, consumers, keep=keep, begins_later=begins_later,
             may_trim=lambda: time.monotonic() < self._trusted_until_s,
+            bytes_max=self._setup.log_bytes_max,
         )  # fmt: skip
         served.tentative = replica.said
         for client in clients:
@@ -287,8 +292,9 @@ class Hosted:
             replica = self._serve(name, consumers, begins_later=True)
             self._tell()
             seed = successor.begin(
-                replica, self.streams[name], gone, self._book, self._control, self._plans[name]
-            )
+                replica, self.streams[name], gone, self._book, self._control, self._plans[name],
+                list(self._query.sources),
+            )  # fmt: skip
             self._start(replica, seed=seed)
             self.lost.discard(name)
             self._succeeded(name)

@@ -43,6 +43,9 @@ from unbroken.errors import FenceError, UnbrokenError
 KEEP_EPOCHS = 600
 #: How many of them a take-over carries along, because somebody may be reading them right now.
 UNDECLARED_EPOCHS = 16
+#: An ack is said again after so long without news: a producer that was started again may have
+#: heard nothing, and if its log is full there will be no news.
+ACK_AGAIN_S = 2.0
 #: Clients of one stream that are waited for by name.
 CLIENTS_MAX = 256
 #: Their names go with it: a successor has to wait for all of them.

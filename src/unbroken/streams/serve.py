@@ -67,8 +67,11 @@ class Served:
         trim: Callable[[int], Any] | None = None,
         begins_later: bool = False,
         may_trim: Callable[[], bool] = lambda: True,
+        bytes_max: int | None = None,
     ) -> None:
         """`begins_later`: the log is empty, and `begin` will tell its first epoch.
+
+        A log that has reached `bytes_max` keeps nothing for followers that nobody declared.
 
         `may_trim` is asked before anything goes: a process that was paused does not know who was
         expected meanwhile.
@@ -84,6 +87,7 @@ class Served:
         self._turned_away: set[str] = set()
         self._shown_from = 0
         self._keep = keep
+        self._bytes_max = bytes_max
         self._trim = trim or log.trim
         self._may_trim = may_trim
         #: When each consumer was last declared.
@@ -115,10 +119,25 @@ class Served:
                 self._positions.expect(consumer)
             self._save()
 
-    def _check_room(self, consumer: str) -> None:
+    def meet(self, client: str) -> None:
+        """`client` holds back trimming, but where a hole begins does not depend on it."""
+        with self._lock:
+            self._meet(client)
+
+    def _meet(self, consumer: str) -> None:
+        """A client that has a name is waited for; noted before anything is trimmed."""
+        known = consumer == UNNAMED or "@" in consumer or consumer in self._declared
+        if not known and self._has_room(consumer):
+            self.needs.expect(consumer)
+            self._declared.add(consumer)
+
+    def _has_room(self, consumer: str) -> bool:
         """Whoever is waited for by name is told to a successor: there is a limit to that."""
         clients = [name for name in self._declared if "@" not in name]
-        if "@" not in consumer and consumer not in clients and len(clients) >= CLIENTS_MAX:
+        return "@" in consumer or consumer in clients or len(clients) < CLIENTS_MAX
+
+    def _check_room(self, consumer: str) -> None:
+        if not self._has_room(consumer):
             raise UnbrokenError(
                 f"{self.log.stream}: {CLIENTS_MAX} clients are waited for already, {consumer} is "
                 "not taken",
@@ -184,8 +203,12 @@ class Served:
         """`consumer` has everything below `next_epoch`; one without a name is "".
 
         It has heard that who stands alone under `term` is the only one to be taken from.
+
+        A client with a name is waited for: it declared itself to whoever served the stream then,
+        and this replica may be here since.
         """
         with self._lock:
+            self._meet(consumer)
             self._positions.asked(consumer, next_epoch, promised=term >= self._alone)
             if consumer in self._turned_away:
                 raise EpochGone(
@@ -255,7 +278,22 @@ class Served:
             self._save()
             if not self._may_trim():
                 return
-            self._trim(self.needs.trim_below(newest=self.log.next - 1, keep=self._keep))
+            newest = self.log.next - 1
+            self._trim(self.needs.trim_below(newest=newest, keep=self._keep))
+            if self._bytes_max is not None and self.log.bytes >= self._bytes_max:
+                # Strangers go first, or everybody would wait for those who may never come.
+                unneeded = self.needs.trim_below(newest=newest, keep=0)
+                self._trim(min(unneeded, self._half()))
+
+    def _half(self) -> int:
+        """The first epoch of those that fill half of what the log may hold."""
+        first, held = self.log.next, 0
+        for header in reversed(self.log.headers(self.log.first, most=self.log.next)):
+            held += header.bytes
+            if 2 * held > (self._bytes_max or 0):
+                break
+            first = header.number
+        return first
 
     @property
     def consumers(self) -> list[str]:

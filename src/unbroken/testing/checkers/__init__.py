@@ -56,12 +56,7 @@ class Checkers(Contents, Promises, Limits, Outputs):
 
     def went_astray(self, fragment: str, error: UnbrokenError) -> None:
         """An engine ended because of what it was given, or what it made of it."""
-        if fragment in self.gaps and self.gaps.intersection(self.piece(fragment).inputs):
-            # It died after it had made something of an epoch that was lost with its producer, and
-            # cannot make that again.  It says so, and stops.  Not solved yet: docs/simulator.md.
-            self.beyond.setdefault(fragment, error.what)
-        else:
-            self.broken(error)
+        self.broken(error)
 
     def slowness(self, node: str) -> float:
         """How many times slower than usual a node computes."""

@@ -26,7 +26,7 @@ class Outputs(Looking):
             self._output(piece)
         for sink in self._sim.sinks():
             self._holes(sink.stream)
-            if sink.stream in self._behind.streams:
+            if sink.stream in self._behind.streams | self._behind.gaps:
                 self._behind.check(sink)
 
     def _output(self, piece: Any) -> None:
@@ -54,6 +54,8 @@ class Outputs(Looking):
                 self._lost_with(piece, there, rows)
                 state, marks, late_ms = {}, Marks(0, (None,) * operator.watermarks), 0
                 continue
+            if piece.name in self._behind.gaps:
+                continue  # Looked at with its sinks: what it was given may be lost by now.
             if operator.name == "draw":
                 if there is not None:
                     ((_, before, number_drawn),) = there.table
