@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from unbroken.engine.plan import Plan
@@ -63,6 +64,10 @@ class Health:
         self.start_s: float | None = None
         self.work_s: float | None = None
         self._since_s = time.monotonic()
+        #: For whom its output log is kept, and why there will never be room in it; told by whoever
+        #: serves it.
+        self.holder: Callable[[], str] = lambda: "nobody"
+        self.standstill: Callable[[], str] = lambda: ""
         #: What the replica does, in a sentence.
         self.sentence = "starting"
 
@@ -168,9 +173,21 @@ class Health:
             return None  # It is about to be started again.
         return failure
 
+    def _stands_still(self) -> UnbrokenError | None:
+        """Its log is full for good.  It is not stopped: nothing is lost by waiting."""
+        why = self.standstill() if self.full else ""
+        if not why:
+            return None
+        return UnbrokenError(
+            f"fragment {self.fragment.name!r} stands still for good: its output log holds "
+            f"{self.log.bytes:,} bytes, its limit, and {why}",
+            hint="start it again with a higher log_bytes_max, or in a new folder protect the "
+            "fragment that reads this one in another way",
+        )
+
     def status(self) -> dict[str, Any]:
         """What `unbroken status` shows of the replica."""
-        failure = self._failure()
+        failure = self._failure() or self._stands_still()
         trouble = self._oldest.trouble if self._oldest is not None else ""
         sentence = f"{self.sentence}; {trouble}" if trouble else self.sentence
         return {

@@ -174,6 +174,8 @@ class Hosted:
             bytes_max=self._setup.log_bytes_max,
         )  # fmt: skip
         served.tentative = replica.said
+        replica.holder = lambda: served.holder or "nobody"
+        replica.standstill = lambda: served.standstill
         for client in clients:
             served.expect(client)
         self._serve_staged(replica)
@@ -387,7 +389,7 @@ class Hosted:
         for name, replica in list(self.replicas.items()):
             served = self.streams.streams.get(name)
             if served is not None:
-                told += replica.acks(served.owed, served.clients)
+                told += replica.acks(served.owed, served.clients, served.owed_to)
         for standby in list(self.standbys.values()):
             told += standby.acks()
         return told

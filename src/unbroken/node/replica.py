@@ -220,7 +220,8 @@ class Replica(Lines):
         if self._failed_by_itself is not None:
             return 1
         if self.full:
-            self.sentence = f"waiting: the output log holds {self.log.bytes:,} bytes, its limit"
+            held = f"{self.log.bytes:,} bytes, its limit; it is kept for {self.holder()}"
+            self.sentence = f"waiting: the output log holds {held}"
             return None
         if self.staged and self.staged.bytes >= self._log_bytes_max:
             self.sentence = "waiting: no standby has confirmed the output, and no more can be kept"
@@ -322,11 +323,14 @@ class Replica(Lines):
         self._correct(epoch)
         self.rows_out += epoch.rows
 
-    def acks(self, owed: int, clients: Sequence[str] = ()) -> list[tuple[str, dict[str, Any]]]:
+    def acks(
+        self, owed: int, clients: Sequence[str] = (), owed_to: str = ""
+    ) -> list[tuple[str, dict[str, Any]]]:
         """What to tell the producers, if there is news, or none for long: (stream, ack).
 
         `owed` is the first epoch of the output that a consumer may still ask for.  A successor has
         to wait for the same `clients`, and hears of them from nobody else while they are away.
+        `owed_to` is behind: for its sake more of the input may be needed again.
         """
         if self._gate is None:
             return []
@@ -344,7 +348,7 @@ class Replica(Lines):
             if seed is None:  # Not known: what was said before stays in force.
                 what |= {"need": 0}
             else:
-                told = {**seed.to_dict(), "clients": list(clients)}
+                told = {**seed.to_dict(), "clients": list(clients), "owed_to": owed_to}
                 what |= {"need": seed.first, "seed": told}
         return [(name, what) for name in self.fragment.inputs]
 

@@ -50,6 +50,7 @@ from unbroken.streams.flight import POLL_S, Command, Door, checked_consumer
 from unbroken.streams.hole import UNNAMED, Begin, Positions
 from unbroken.streams.log import EpochLog
 from unbroken.streams.needs import CLIENTS_MAX, UNDECLARED_EPOCHS, Needs, Seed
+from unbroken.streams.standstill import Extent, Standstill, owed_to
 
 #: How long a question waits for a stream that has not begun.
 HEARING_S = 0.2
@@ -88,6 +89,7 @@ class Served:
         self._shown_from = 0
         self._keep = keep
         self._bytes_max = bytes_max
+        self._standstill = Standstill()
         self._trim = trim or log.trim
         self._may_trim = may_trim
         #: When each consumer was last declared.
@@ -198,6 +200,23 @@ class Served:
             if self._keep > 0:
                 owed = min(owed, after - UNDECLARED_EPOCHS)
             return max(first, owed)
+
+    @property
+    def owed_to(self) -> str:
+        """The consumer that is behind, for whose sake all from `owed` on is kept; "" if none is."""
+        with self._lock:
+            return owed_to(self._extent, self.needs)
+
+    @property
+    def standstill(self) -> str:
+        """Why a full log will never have room again, in a sentence; "" if it may."""
+        with self._lock:
+            return self._standstill.look(self._extent, self.needs, now_s=time.monotonic())
+
+    @property
+    def _extent(self) -> Extent:
+        full = self._bytes_max is not None and self.log.bytes >= self._bytes_max
+        return Extent(self.log.first, self.log.next, full)
 
     def asked(self, consumer: str, next_epoch: int, *, term: int = 0) -> None:
         """`consumer` has everything below `next_epoch`; one without a name is "".
