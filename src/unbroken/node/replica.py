@@ -223,7 +223,9 @@ class Replica(Lines):
             held = f"{self.log.bytes:,} bytes, its limit; it is kept for {self.holder()}"
             self.sentence = f"waiting: the output log holds {held}"
             return None
-        if self.staged and self.staged.bytes >= self._log_bytes_max:
+        # What is shown goes to the log: both together must fit there.
+        waits = self.staged.bytes if self.staged else 0
+        if waits and self.log.bytes + waits >= self._log_bytes_max:
             self.sentence = "waiting: no standby has confirmed the output, and no more can be kept"
             return None
         number = self._gate.asked(after=after)

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from unbroken.epochs import GAP
 from unbroken.errors import UnbrokenError
 from unbroken.streams.merge import Merge
 from unbroken.testing.checkers.base import NAMES, Violation
@@ -48,6 +49,8 @@ class Checkers(Contents, Promises, Limits, Outputs):
     def appended(self, folder: Path, epoch: Epoch) -> None:
         """An epoch is in a log from now on."""
         super().appended(folder, epoch)
+        if epoch.kind == GAP and folder.name == "output":
+            self.lost_with(self.piece(epoch.header.stream), epoch)
         self.grown(folder, epoch)
 
     def broken(self, error: UnbrokenError) -> None:
