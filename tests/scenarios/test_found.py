@@ -363,3 +363,20 @@ def test_a_gap_fragment_begins_anew_while_its_input_is_being_made_again():
     )
     result = simulate(Life(700301, 4, ("s1",), pieces, 200, faults, ("c", "c-2")))
     assert result.violation is None
+
+
+def test_a_log_is_full_for_the_sake_of_one_and_its_release_is_not_on_record_yet():
+    """Found: producers heard with a beat that it is not expected, before control had recorded it.
+
+    Had control died in between, it would have counted on a copy that cannot go on.
+    """
+    pieces = (
+        Piece("a", "count", ("s1",), "passive"),
+        Piece("b", "map", ("a", "s1"), "upstream"),
+        Piece("c", "window", ("b",), "active"),
+    )
+    faults = (Fault(4.349, "isolate", "node-2", 5.5),)
+    lived = Life(2240, 4, ("s1",), pieces, 81, faults, ("c",), 80, SMALL_KEEP_EPOCHS)
+    result = simulate(lived)
+    assert result.violation is None
+    assert any("the log of b is full, it holds it" in line.text for line in result.story)
