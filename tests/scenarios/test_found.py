@@ -380,3 +380,24 @@ def test_a_log_is_full_for_the_sake_of_one_and_its_release_is_not_on_record_yet(
     result = simulate(lived)
     assert result.violation is None
     assert any("the log of b is full, it holds it" in line.text for line in result.story)
+
+
+def test_nobody_waits_for_a_consumer_that_has_nothing_left():
+    """Found: b had lost its last copy and asked where a begins; a asked how far b is.
+
+    So the gap fragment, which nobody protects, stood still as well.
+    """
+    pieces = (
+        Piece("a", "session", ("s1",), "gap"),
+        Piece("b", "join", ("a", "s1"), "passive"),
+        Piece("c", "map", ("b", "s1"), "passive"),
+    )
+    faults = (
+        Fault(10.714, "lose", "node-4", 14.9),
+        Fault(11.014, "power", "node-1", 5.4),
+        Fault(15.445, "lose", "node-3", 2.8),
+    )
+    lived = Life(2659, 4, ("s1",), pieces, 184, faults, ("c",), 80, SMALL_KEEP_EPOCHS)
+    result = simulate(lived)
+    assert result.violation is None
+    assert [line for line in result.story if line.text.startswith("a is rebuilt from")]

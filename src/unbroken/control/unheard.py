@@ -11,6 +11,8 @@
   because without a spare node nobody ever takes its place; nor does it count.  So it is *replaced*:
   it has, perhaps, what the hole says is lost, and must be taken from one that goes on.
 * A gone copy is waited for if nobody else is there: it is the fragment.
+* One that has nothing to go on from, and so asks first where its inputs begin, has no say either:
+  it would wait for this very stream.
 
 This module only answers.  It does no I/O and reads no clock.
 
@@ -26,7 +28,7 @@ Unheard(waiting=[], replaced=[('b', 'node-3')])
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from unbroken.control.intentions import Standing
@@ -49,13 +51,18 @@ class Unheard(NamedTuple):
 
 
 def unheard(
-    stream: str, policies: Mapping[str, Policy], replicas: Replicas, writers: Writers
-) -> Unheard:
-    """Whom a successor that begins `stream` anew does not wait for."""
+    stream: str, policies: Mapping[str, Policy], replicas: Replicas, writers: Writers,
+    empty: Collection[tuple[str, str]] = (),
+) -> Unheard:  # fmt: skip
+    """Whom a successor that begins `stream` anew does not wait for.
+
+    `empty` are fragment and node of those that have nothing to go on from.
+    """
     found = Unheard([], [])
     for name, policy in policies.items():
         if stream not in replicas.inputs[name]:
             continue
+        found.waiting.extend((name, node) for node in replicas.of(name) if (name, node) in empty)
         gone = replicas.having(name, Standing.GONE)
         coming = replicas.having(name, Standing.COMING)
         if isinstance(policy, Upstream | Gap):

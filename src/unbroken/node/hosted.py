@@ -80,6 +80,8 @@ class Hosted:
         #: Fragments whose checkpoint here is of no use: they have to be taken from another node.
         self.lost: set[str] = set()
         self._tries = Tries()
+        #: Fragments that have nothing here to go on from: they will not say how far they are.
+        self._empty: set[str] = set()
         #: Until then this node knows who is expected: whoever is silent for longer may have been
         #: replaced, and others be expected whom it has not heard of.
         self._trusted_until_s = 0.0
@@ -128,10 +130,13 @@ class Hosted:
     def _try_later(self, name: str, what: str, error: UnbrokenError) -> None:
         """Leaves what could not be started; control asks again with its next answer."""
         print(f"{what}: {error}", file=sys.stderr, flush=True)
+        if not isinstance(error, Unreachable):
+            self._empty.discard(name)
         self._tries.failed(name, f"{what}: {error.what}", now_s=time.monotonic())
         self.leave(name, "it could not be started")
 
     def _succeeded(self, name: str) -> None:
+        self._empty.discard(name)
         self._tries.done(name, now_s=time.monotonic())
 
     def run(self, name: str, consumers: Sequence[str]) -> None:
@@ -139,11 +144,16 @@ class Hosted:
         try:
             self._start(self._serve(name, consumers))
             self._succeeded(name)
-        except (DiskError, Unreachable) as error:
-            # What it has is as good as before: it goes on from there when there is room, or when
-            # those are there whose streams it reads.
+        except DiskError as error:
+            # What it has is as good as before: it goes on from there when there is room.
+            self._try_later(name, f"{name} cannot be started", error)
+        except Unreachable as error:
+            # Only one without a checkpoint asks where its inputs begin.  Should one of them be
+            # about to begin anew, it must not wait for this one in turn.
+            self._empty.add(name)
             self._try_later(name, f"{name} cannot be started", error)
         except CheckpointLost as error:
+            self._empty.add(name)
             if not isinstance(self._query.fragments[name].policy, Restart):
                 self._give_up(name, error)
                 return
@@ -408,7 +418,7 @@ class Hosted:
         }
         return {
             "replicas": working | ready, "lost": sorted(self.lost), "full": self._full(),
-            "troubles": dict(self._tries.troubles),
+            "troubles": dict(self._tries.troubles), "empty": sorted(self._empty),
         }  # fmt: skip
 
     def _full(self) -> dict[str, str]:

@@ -51,7 +51,9 @@ class Limits(Looking):
             return "/sources/" in folder.text
         shell = self._sim.shells.get(folder.disk.name)
         fragment = folder.parent.name
-        return shell is not None and fragment in shell.hosted.replicas
+        replica = shell.hosted.replicas.get(fragment) if shell is not None else None
+        # A newcomer takes what another copy has made until its query is let go.
+        return replica is not None and replica.first is not None
 
     def refuses_rows(self, error: BackpressureError) -> None:
         """A source is full: its producer hears this."""
