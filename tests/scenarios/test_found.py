@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from unbroken.testing import Fault, Life, Piece, Sim, random_life, simulate
+from unbroken.testing import Fault, Life, Piece, Sim, simulate
 from unbroken.testing.life import SMALL_KEEP_EPOCHS
 
 
@@ -317,7 +317,19 @@ def test_control_is_away_while_small_logs_fill_up():
 
     So they had heard of nobody, trimmed nothing, and everything stood still.
     """
-    assert simulate(random_life(700101)).violation is None
+    pieces = (
+        Piece("a", "count", ("s1",), "restart"),
+        Piece("b", "session", ("a",), "gap"),
+        Piece("c", "window", ("b",), "active", 3),
+    )
+    faults = (
+        Fault(3.365, "fuse", "control", 16.6, much=3),
+        Fault(10.521, "drift", "node-5", 11.9, much=1.1),
+        Fault(13.475, "lag", "node-4", 3.8, much=5),
+        Fault(13.775, "stumble", "node-4", 7.3),
+    )
+    lived = Life(700101, 7, ("s1",), pieces, 200, faults, ("c",), 80, SMALL_KEEP_EPOCHS)
+    assert simulate(lived).violation is None
 
 
 @pytest.mark.parametrize("again", ["node-1", "node-2"])

@@ -168,9 +168,9 @@ def _piece(
             continue
         if operator.name == "draw" and protection == "gap":
             continue  # Nothing could be said about its content.
-        if protection in ("upstream", "restart") and inputs & _behind_gaps(before):
-            # The one is rebuilt from what is gone with the log of the gap fragment; the other is
-            # waited for until its node is back.  Not solved yet: docs/simulator.md.
+        if protection == "upstream" and inputs & _behind_gaps(before):
+            # What it is rebuilt from is gone with the log of the gap fragment.  Not solved yet:
+            # docs/simulator.md.
             continue
         return piece
 
