@@ -123,6 +123,7 @@ class Losses(Looking):
         gave_up = [
             line.text
             for line in self._sim.world.story[self.calm_from :]
-            if line.text.startswith("gives up") and f"'{fragment}'" in line.text
+            if (line.text.startswith("gives up") and f"'{fragment}'" in line.text)
+            or line.text.startswith(f"{fragment} stopped: ")
         ]
         return str(next(filter(None, [*doing, *failed, *gave_up]), ""))
