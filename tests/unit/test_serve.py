@@ -412,6 +412,19 @@ def test_an_answer_of_before_does_not_remove_who_was_expected_since(tmp_path: Pa
     assert sorted(served.consumers) == ["c@node-3", "client"]
 
 
+def test_a_release_that_passed_a_producer_by_is_made_up_for(tmp_path: Path):
+    """It was paused when its consumer was released, under a term: control's list tells it."""
+    served = Served(log_of(tmp_path, 10), ["counts@node-2"], keep=0)
+    served.expect("counts@node-1", term=2)
+    served.agree(["counts@node-2"], asked_s=time.monotonic() + 1.0)
+    served.ack("counts@node-2", term=1, processed=7, need=8)
+    assert (served.consumers, served.log.first) == (["counts@node-2"], 8)
+    served.expect("counts@node-1", term=2)
+    assert served.consumers == ["counts@node-2"], "what was said before comes late"
+    served.expect("counts@node-1", term=4)
+    assert "counts@node-1" in served.consumers
+
+
 def test_there_is_a_limit_to_clients_that_are_waited_for(tmp_path: Path, monkeypatch):
     """A successor that has to wait for all of them hears of them from one seed."""
     monkeypatch.setattr(disk, "write_whole", lambda *given, **more: None)

@@ -67,7 +67,7 @@ def unheard(
         coming = replicas.having(name, Standing.COMING)
         if isinstance(policy, Upstream | Gap):
             found.waiting.extend((name, node) for node in gone + coming)
-        elif _goes_on(name, policy, replicas, writers):
+        elif _goes_on(name, policy, replicas, writers, empty):
             found.replaced.extend((name, node) for node in gone)
         if isinstance(policy, Passive):
             holding = replicas.having(name, Standing.LIVE) + coming
@@ -75,9 +75,12 @@ def unheard(
     return found
 
 
-def _goes_on(name: str, policy: Policy, replicas: Replicas, writers: Writers) -> bool:
+def _goes_on(
+    name: str, policy: Policy, replicas: Replicas, writers: Writers,
+    empty: Collection[tuple[str, str]],
+) -> bool:  # fmt: skip
     """Whether a copy serves that the fragment goes on with."""
-    serving = replicas.serving(name)
+    serving = [node for node in replicas.serving(name) if (name, node) not in empty]
     if isinstance(policy, Passive):
         return writers.of(name) in serving
     return isinstance(policy, Active) and bool(serving)

@@ -169,7 +169,9 @@ class Served:
                     self._positions.expect(consumer)
             for consumer in self.needs.processed.keys() - now:
                 if "@" in consumer and self._expected_s.get(consumer, 0.0) < asked_s:
-                    self.needs.remove(consumer)
+                    # Under the term of its last ruling, or that would outlive its release, which
+                    # may have passed this producer by.
+                    self.needs.remove(consumer, term=self.needs.ruling(consumer))
                     self._declared.discard(consumer)
                     self._positions.removed(consumer)
 
