@@ -413,3 +413,46 @@ def test_nobody_waits_for_a_consumer_that_has_nothing_left():
     result = simulate(lived)
     assert result.violation is None
     assert [line for line in result.story if line.text.startswith("a is rebuilt from")]
+
+
+def test_a_producer_is_paused_while_a_newcomer_is_expected_and_released_again():
+    """Found: control's list did not undo what it had said under a term.
+
+    The producer kept everything for one that was released long ago, until its log was full.
+    """
+    pieces = (
+        Piece("a", "map", ("s1",), "restart"),
+        Piece("b", "count", ("a", "s1"), "gap"),
+        Piece("c", "count", ("b",), "gap"),
+    )
+    faults = (
+        Fault(3.995, "pause", "node-3", 4.1),
+        Fault(6.473, "fuse", "node-3", 6.3, much=18),
+        Fault(9.812, "pause", "node-2", 15.4),
+        Fault(15.763, "crash", "node-1", 12.6),
+    )
+    sinks = "c", "c-2"
+    lived = Life(70000108, 3, ("s1",), pieces, 187, faults, sinks, 80, SMALL_KEEP_EPOCHS)
+    assert simulate(lived).violation is None
+
+
+def test_a_writer_that_has_nothing_left_is_not_gone_on_with():
+    """Found: its node was up, so its backup counted as replaced by it, and was thrown away.
+
+    The backup had all that was left of b.
+    """
+    pieces = (
+        Piece("a", "window", ("s1",), "gap"),
+        Piece("b", "count", ("a", "s1"), "passive"),
+        Piece("c", "map", ("b", "s1"), "passive"),
+        Piece("d", "map", ("a", "c"), "gap"),
+    )
+    faults = (
+        Fault(2.672, "isolate", "node-1", 0.8),
+        Fault(8.843, "pause", "node-1", 11.3),
+        Fault(15.2, "isolate", "node-2", 6.9),
+        Fault(15.341, "power", "node-2", 0.2),
+    )
+    sinks = "d", "d-2"
+    lived = Life(70000192, 2, ("s1",), pieces, 200, faults, sinks, 120, SMALL_KEEP_EPOCHS)
+    assert simulate(lived).violation is None
