@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -64,6 +65,57 @@ def test_a_stream_that_nobody_acks_keeps_its_newest_epochs_and_no_more(tmp_path:
     served = Served(log_of(tmp_path, 30), [], keep=10)
     served.trim()
     assert (served.log.first, served.log.next) == (20, 30)
+
+
+def test_at_its_limit_a_log_gives_up_what_strangers_may_want_and_nothing_else(tmp_path: Path):
+    """Invariant 7: what is kept for those who may never come must not hold up everybody."""
+    log = log_of(tmp_path, 30)
+    size = log.header(0).bytes
+    served = Served(log, [], keep=25, bytes_max=20 * size)
+    served.trim()
+    assert (log.first, log.bytes) == (20, 10 * size), "half of the limit stays"
+    log = log_of(tmp_path / "needed", 30)
+    served = Served(log, ["counts"], keep=25, bytes_max=20 * size)
+    served.ack("counts", term=1, processed=6, need=7)
+    assert log.first == 7, "who is expected is waited for"
+
+
+def test_a_client_that_asks_by_name_is_waited_for(tmp_path: Path):
+    """It declared itself to whoever was there; this replica came later, and is started again."""
+    served = Served(log_of(tmp_path, 30), [], keep=5)
+    for name in ("", "counts@node-1"):
+        served.asked(name, 3)
+    assert served.consumers == []
+    served.asked("sink", 3)
+    served.trim()
+    assert (served.log.first, served.clients) == (0, ["sink"])
+    again = Served(EpochLog(tmp_path, "s"), [], keep=5)
+    again.trim()
+    assert (again.log.first, again.clients) == (0, ["sink"])
+    again.ack("sink", term=1, processed=27, need=28)
+    assert again.log.first == 25
+
+
+def test_s17_a_log_that_is_full_of_history_says_so_and_one_whose_consumer_is_behind_does_not(
+    tmp_path: Path, monkeypatch
+):
+    """The consumer has processed all of it; only its state, or who reads it, still needs it."""
+    now_s = 100.0
+    monkeypatch.setattr(serve, "time", SimpleNamespace(monotonic=lambda: now_s))
+    log = log_of(tmp_path, 10)
+    served = Served(log, ["b@node-1"], keep=0, bytes_max=log.bytes)
+
+    def told(processed: int, owed_to: str) -> str:
+        nonlocal now_s
+        seed = {"first": 0, "owed_to": owed_to}
+        served.ack("b@node-1", term=1, processed=processed, need=0, seed=seed)
+        first, now_s = served.standstill, now_s + 60.0
+        assert first == "", "an ack may be on its way"
+        return served.standstill
+
+    assert told(8, "") == ""
+    assert told(9, "sink_b") == ""
+    assert "b@node-1 has processed all of it" in told(9, "")
 
 
 def test_whoever_is_promised_an_epoch_finds_it(tmp_path: Path):
@@ -358,6 +410,19 @@ def test_an_answer_of_before_does_not_remove_who_was_expected_since(tmp_path: Pa
     assert sorted(served.consumers) == ["c@node-1", "c@node-3", "client"]
     served.agree(["c@node-3"], asked_s=time.monotonic())
     assert sorted(served.consumers) == ["c@node-3", "client"]
+
+
+def test_a_release_that_passed_a_producer_by_is_made_up_for(tmp_path: Path):
+    """It was paused when its consumer was released, under a term: control's list tells it."""
+    served = Served(log_of(tmp_path, 10), ["counts@node-2"], keep=0)
+    served.expect("counts@node-1", term=2)
+    served.agree(["counts@node-2"], asked_s=time.monotonic() + 1.0)
+    served.ack("counts@node-2", term=1, processed=7, need=8)
+    assert (served.consumers, served.log.first) == (["counts@node-2"], 8)
+    served.expect("counts@node-1", term=2)
+    assert served.consumers == ["counts@node-2"], "what was said before comes late"
+    served.expect("counts@node-1", term=4)
+    assert "counts@node-1" in served.consumers
 
 
 def test_there_is_a_limit_to_clients_that_are_waited_for(tmp_path: Path, monkeypatch):

@@ -17,8 +17,16 @@ from unbroken.cli import arguments, measured
 from unbroken.cli.load import load
 from unbroken.client.cluster import connect
 from unbroken.errors import DefinitionError, UnbrokenError
+from unbroken.policies import Gap
 from unbroken.policies.costs import failure_costs
-from unbroken.policies.guarantee import Guarantee, Recovery, along, guarantee, warnings
+from unbroken.policies.guarantee import (
+    Guarantee,
+    Recovery,
+    along,
+    behind_gaps,
+    guarantee,
+    warnings,
+)
 from unbroken.policies.reach import epochs_kept, keeps
 from unbroken.query import MEMORY, Fragment, Query, Source
 from unbroken.streams.needs import UNDECLARED_EPOCHS
@@ -117,6 +125,11 @@ def protect(
         assert own is not None, "what is refused was refused when it was analysed"
         before = [seen[name] for name in fragment.inputs if name in seen]
         seen[fragment.name] = along([*before, own])
+    gaps: dict[str, set[str]] = {}  # For each stream those before it that are under gap.
+    for fragment in fragments:
+        made_of = [name for name in fragment.inputs if name in query.fragments]
+        under = {name for name in made_of if isinstance(query.fragments[name].policy, Gap)}
+        gaps[fragment.name] = under.union(*(gaps[name] for name in made_of))
     kept: dict[str, int | None] = {}
     for fragment in reversed(fragments):  # What consumers may ask for must be known first.
         consumers = [kept[name] for name in query.consumers(fragment.name)]
@@ -137,7 +150,8 @@ def protect(
             "plain": seen[fragment.name].plain.value,
             "keeps": keeps(policy, traits, epochs), "keeps_epochs": epochs, "keeps_bytes": size,
             "failure_costs": cost.text, "failure_s": cost.seconds,
-            "survives": policy.survives(policy.copies), "warnings": list(warnings(policy, traits)),
+            "survives": policy.survives(policy.copies),
+            "warnings": [*warnings(policy, traits), *behind_gaps(policy, gaps[fragment.name])],
         }  # fmt: skip
     return made
 

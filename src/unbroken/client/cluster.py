@@ -20,6 +20,7 @@ from unbroken.node.book import BookReader
 from unbroken.streams.both import Both
 from unbroken.streams.flight import Peer, checked_name
 from unbroken.streams.follow import Follower
+from unbroken.streams.needs import ack
 
 POLL_S = 1.0
 
@@ -75,8 +76,13 @@ class Cluster:
         follower = kind(
             stream, start, lambda: self._book.replicas(stream), consumer=consumer or "", has=has
         )
+        done = has - 1 if start >= has else -1
         try:
             while True:
+                if consumer is not None and done >= 0:
+                    # Also without news: a producer that was started again, with a full log, would
+                    # wait for this word, and we for its next epoch.
+                    self._book.tell(stream, ack(consumer, 1, done))
                 epoch = follower.take(timeout_s=POLL_S)
                 if epoch is None:
                     # Nobody must wait for ever for a fragment that has failed, or one before it.
@@ -84,10 +90,8 @@ class Cluster:
                     continue
                 yield epoch
                 # Back here: the caller has done with it.  Only what is final can be done with.
-                if consumer is not None and epoch.kind in FINAL:
-                    ack = {"do": "ack", "consumer": consumer, "term": 1}
-                    number = epoch.number
-                    self._book.tell(stream, {**ack, "processed": number, "need": number + 1})
+                if epoch.kind in FINAL:
+                    done = epoch.number
         finally:
             follower.close()
 

@@ -255,7 +255,7 @@ class SinkThread(threading.Thread):
                 epochs.close()
 
     def _follow(self) -> None:
-        epochs = self._start(self.sink.next)
+        epochs = self._start(self.sink.next, has=self.sink.next)
         try:
             for epoch in epochs:
                 self.sink.write(epoch)

@@ -59,7 +59,7 @@ class Orders:
         orders: dict[str, Any] = {
             "run": [], "hold": {}, "join": {}, "rebuild": {}, "forget": [], "backups": {},
             "anew": [],
-            "consumers": {name: self._replicas.expected(name) for name in self._policies},
+            "consumers": {name: self._expected(name) for name in self._policies},
         }  # fmt: skip
         for name, policy in self._policies.items():
             order = self._order(name, policy, node)
@@ -78,6 +78,20 @@ class Orders:
             elif not order and self._repairs.may_discard(name):
                 orders["forget"] += [name] if node not in self._replicas.of(name) else []
         return orders
+
+    def _expected(self, stream: str) -> list[str]:
+        """The consumers that `stream` is held for, until the release of one is on record.
+
+        Producers trim as soon as it is not on this list; were control to die before it has
+        recorded why, it would count on that one again.
+        """
+        leaving = [
+            f"{fragment}@{node}"
+            for fragment, streams in self._replicas.inputs.items() if stream in streams
+            for node in self._replicas.having(fragment, Standing.LEAVING)
+            if not self._repairs.is_released(fragment, node)
+        ]  # fmt: skip
+        return [*self._replicas.expected(stream), *leaving]
 
     def _backups(self, fragment: str, writer: str) -> dict[str, list[str]]:
         """Whoever could take over from `writer` now, or later should it come back, and all others.

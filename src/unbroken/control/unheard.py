@@ -11,6 +11,8 @@
   because without a spare node nobody ever takes its place; nor does it count.  So it is *replaced*:
   it has, perhaps, what the hole says is lost, and must be taken from one that goes on.
 * A gone copy is waited for if nobody else is there: it is the fragment.
+* One that has nothing to go on from, and so asks first where its inputs begin, has no say either:
+  it would wait for this very stream.
 
 This module only answers.  It does no I/O and reads no clock.
 
@@ -26,7 +28,7 @@ Unheard(waiting=[], replaced=[('b', 'node-3')])
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from unbroken.control.intentions import Standing
@@ -49,18 +51,23 @@ class Unheard(NamedTuple):
 
 
 def unheard(
-    stream: str, policies: Mapping[str, Policy], replicas: Replicas, writers: Writers
-) -> Unheard:
-    """Whom a successor that begins `stream` anew does not wait for."""
+    stream: str, policies: Mapping[str, Policy], replicas: Replicas, writers: Writers,
+    empty: Collection[tuple[str, str]] = (),
+) -> Unheard:  # fmt: skip
+    """Whom a successor that begins `stream` anew does not wait for.
+
+    `empty` are fragment and node of those that have nothing to go on from.
+    """
     found = Unheard([], [])
     for name, policy in policies.items():
         if stream not in replicas.inputs[name]:
             continue
+        found.waiting.extend((name, node) for node in replicas.of(name) if (name, node) in empty)
         gone = replicas.having(name, Standing.GONE)
         coming = replicas.having(name, Standing.COMING)
         if isinstance(policy, Upstream | Gap):
             found.waiting.extend((name, node) for node in gone + coming)
-        elif _goes_on(name, policy, replicas, writers):
+        elif _goes_on(name, policy, replicas, writers, empty):
             found.replaced.extend((name, node) for node in gone)
         if isinstance(policy, Passive):
             holding = replicas.having(name, Standing.LIVE) + coming
@@ -68,9 +75,12 @@ def unheard(
     return found
 
 
-def _goes_on(name: str, policy: Policy, replicas: Replicas, writers: Writers) -> bool:
+def _goes_on(
+    name: str, policy: Policy, replicas: Replicas, writers: Writers,
+    empty: Collection[tuple[str, str]],
+) -> bool:  # fmt: skip
     """Whether a copy serves that the fragment goes on with."""
-    serving = replicas.serving(name)
+    serving = [node for node in replicas.serving(name) if (name, node) not in empty]
     if isinstance(policy, Passive):
         return writers.of(name) in serving
     return isinstance(policy, Active) and bool(serving)

@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from unbroken.errors import UnbrokenError, Unreachable
+from unbroken.errors import Unreachable
 from unbroken.node.speaker import Speaker
 from unbroken.streams.flight import Peer
 from unbroken.streams.merge import Serving
@@ -137,7 +137,7 @@ class BookReader:
         for address in self.replicas(stream).values():
             with contextlib.suppress(Unreachable):
                 return self._peer(address).act({**command, "stream": stream}, timeout_s=5.0)
-        raise UnbrokenError(
+        raise Unreachable(
             f"nobody serves the stream {stream!r}",
             hint=f"streams that are served now: {', '.join(self.streams()) or 'none'}",
         )

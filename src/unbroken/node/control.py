@@ -21,7 +21,6 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from unbroken.control.protection import survives
 from unbroken.control.repair import Repairs
 from unbroken.control.replicas import Replicas
 from unbroken.control.store import Store
-from unbroken.control.unheard import unheard
+from unbroken.control.unheard import Unheard, unheard
 from unbroken.control.writers import Writers
 from unbroken.errors import DiskError, UnbrokenError, Unreachable
 from unbroken.node import setup
@@ -67,6 +66,8 @@ class Member:
     epochs: dict[str, int] = field(default_factory=dict)
     #: Fragment to why it could not be started there the last time, in a sentence.
     troubles: dict[str, str] = field(default_factory=dict)
+    #: Fragments that have nothing there to go on from.
+    empty: frozenset[str] = frozenset()
 
 
 class Control:
@@ -119,10 +120,14 @@ class Control:
         self.door.on_act("beat", self._beat)
         self.holes = Holes(
             self.door, self._lock, self._store, self._repairs,
-            partial(unheard, policies=self._policies, replicas=self._replicas,
-                    writers=self._writers),
+            self._unheard,
         )  # fmt: skip
         self.door.ready = True
+
+    def _unheard(self, stream: str) -> Unheard:
+        """Whom a successor that begins `stream` anew does not wait for."""
+        empty = {(name, node) for node, member in self._members.items() for name in member.empty}
+        return unheard(stream, self._policies, self._replicas, self._writers, empty)
 
     def _having(self, *kinds: type[Policy]) -> list[str]:
         return [name for name, policy in self._policies.items() if isinstance(policy, kinds)]
@@ -150,7 +155,8 @@ class Control:
             self._repairs.alive(node)
         epochs = {name: int(told["epoch"]) for name, told in replicas.items()}
         troubles = {name: str(why) for name, why in command.get("troubles", {}).items()}
-        self._members[node] = Member(str(command["address"]), epochs, troubles)
+        empty = frozenset(map(checked_name, command.get("empty", [])))
+        self._members[node] = Member(str(command["address"]), epochs, troubles, empty)
         for name, told in replicas.items():
             if not told["failed"]:
                 self._hear(node, name, epochs[name])

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from unbroken.engine.plan import Plan
@@ -50,6 +51,8 @@ class Health:
         #: Set with Spark's first question: its Python processes are there.
         self._asked = threading.Event()
         self._stopped = False
+        #: Why it could not begin, if nothing on this node or another one can mend that.
+        self._no_start: CheckpointLost | None = None
         self.given_up = False
         self.term = 0
         #: The first epoch that this term works on; None while it is held.
@@ -61,6 +64,10 @@ class Health:
         self.start_s: float | None = None
         self.work_s: float | None = None
         self._since_s = time.monotonic()
+        #: For whom its output log is kept, and why there will never be room in it; told by whoever
+        #: serves it.
+        self.holder: Callable[[], str] = lambda: "nobody"
+        self.standstill: Callable[[], str] = lambda: ""
         #: What the replica does, in a sentence.
         self.sentence = "starting"
 
@@ -121,8 +128,11 @@ class Health:
 
     @property
     def full(self) -> bool:
-        """Whether its output log has reached its limit."""
-        return self.log.bytes >= self._log_bytes_max
+        """Whether its output log has reached its limit.
+
+        The newest epoch always stays: alone it holds nobody back, however large it is.
+        """
+        return self.log.bytes >= self._log_bytes_max and self.log.next - self.log.first > 1
 
     @property
     def failed(self) -> str:
@@ -145,7 +155,11 @@ class Health:
 
     @property
     def _failed_by_itself(self) -> UnbrokenError | None:
-        return self._inputs.error if self._inputs else None
+        return self._no_start or (self._inputs.error if self._inputs else None)
+
+    def cannot_start(self, error: CheckpointLost) -> None:
+        """What it needs is lost for good: it serves what is in its log, and says so."""
+        self._no_start = error
 
     def give_up(self) -> None:
         """It has stumbled too often: that is a failure."""
@@ -159,9 +173,21 @@ class Health:
             return None  # It is about to be started again.
         return failure
 
+    def _stands_still(self) -> UnbrokenError | None:
+        """Its log is full for good.  It is not stopped: nothing is lost by waiting."""
+        why = self.standstill() if self.full else ""
+        if not why:
+            return None
+        return UnbrokenError(
+            f"fragment {self.fragment.name!r} stands still for good: its output log holds "
+            f"{self.log.bytes:,} bytes, its limit, and {why}",
+            hint="start it again with a higher log_bytes_max, or in a new folder protect the "
+            "fragment that reads this one in another way",
+        )
+
     def status(self) -> dict[str, Any]:
         """What `unbroken status` shows of the replica."""
-        failure = self._failure()
+        failure = self._failure() or self._stands_still()
         trouble = self._oldest.trouble if self._oldest is not None else ""
         sentence = f"{self.sentence}; {trouble}" if trouble else self.sentence
         return {

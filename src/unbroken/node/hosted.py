@@ -80,6 +80,8 @@ class Hosted:
         #: Fragments whose checkpoint here is of no use: they have to be taken from another node.
         self.lost: set[str] = set()
         self._tries = Tries()
+        #: Fragments that have nothing here to go on from: they will not say how far they are.
+        self._empty: set[str] = set()
         #: Until then this node knows who is expected: whoever is silent for longer may have been
         #: replaced, and others be expected whom it has not heard of.
         self._trusted_until_s = 0.0
@@ -128,10 +130,13 @@ class Hosted:
     def _try_later(self, name: str, what: str, error: UnbrokenError) -> None:
         """Leaves what could not be started; control asks again with its next answer."""
         print(f"{what}: {error}", file=sys.stderr, flush=True)
+        if not isinstance(error, Unreachable):
+            self._empty.discard(name)
         self._tries.failed(name, f"{what}: {error.what}", now_s=time.monotonic())
         self.leave(name, "it could not be started")
 
     def _succeeded(self, name: str) -> None:
+        self._empty.discard(name)
         self._tries.done(name, now_s=time.monotonic())
 
     def run(self, name: str, consumers: Sequence[str]) -> None:
@@ -142,10 +147,22 @@ class Hosted:
         except DiskError as error:
             # What it has is as good as before: it goes on from there when there is room.
             self._try_later(name, f"{name} cannot be started", error)
-        except CheckpointLost as error:
+        except Unreachable as error:
+            # Only one without a checkpoint asks where its inputs begin.  Should one of them be
+            # about to begin anew, it must not wait for this one in turn.
+            self._empty.add(name)
             if isinstance(self._query.fragments[name].policy, Restart):
-                raise  # Nobody else has it.
-            self._give_up(name, error)
+                self._try_later(name, f"{name} cannot be started", error)
+            else:
+                self._give_up(name, error)  # Another node may have it.
+        except CheckpointLost as error:
+            self._empty.add(name)
+            if not isinstance(self._query.fragments[name].policy, Restart):
+                self._give_up(name, error)
+                return
+            # Nobody else has it.  It says so, and what else should run here does.
+            print(error, file=sys.stderr, flush=True)
+            self.replicas[name].cannot_start(error)
 
     def _give_up(self, name: str, error: UnbrokenError | str) -> None:
         print(error, file=sys.stderr, flush=True)
@@ -167,8 +184,11 @@ class Hosted:
         self.streams.streams[name] = served = Served(
             replica.log, consumers, keep=keep, begins_later=begins_later,
             may_trim=lambda: time.monotonic() < self._trusted_until_s,
+            bytes_max=self._setup.log_bytes_max,
         )  # fmt: skip
         served.tentative = replica.said
+        replica.holder = lambda: served.holder or "nobody"
+        replica.standstill = lambda: served.standstill
         for client in clients:
             served.expect(client)
         self._serve_staged(replica)
@@ -287,8 +307,9 @@ class Hosted:
             replica = self._serve(name, consumers, begins_later=True)
             self._tell()
             seed = successor.begin(
-                replica, self.streams[name], gone, self._book, self._control, self._plans[name]
-            )
+                replica, self.streams[name], gone, self._book, self._control, self._plans[name],
+                list(self._query.sources),
+            )  # fmt: skip
             self._start(replica, seed=seed)
             self.lost.discard(name)
             self._succeeded(name)
@@ -381,7 +402,7 @@ class Hosted:
         for name, replica in list(self.replicas.items()):
             served = self.streams.streams.get(name)
             if served is not None:
-                told += replica.acks(served.owed, served.clients)
+                told += replica.acks(served.owed, served.clients, served.owed_to)
         for standby in list(self.standbys.values()):
             told += standby.acks()
         return told
@@ -400,7 +421,7 @@ class Hosted:
         }
         return {
             "replicas": working | ready, "lost": sorted(self.lost), "full": self._full(),
-            "troubles": dict(self._tries.troubles),
+            "troubles": dict(self._tries.troubles), "empty": sorted(self._empty),
         }  # fmt: skip
 
     def _full(self) -> dict[str, str]:

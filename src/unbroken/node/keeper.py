@@ -78,7 +78,9 @@ class Keeper:
             self.sources[name] = log
             keep = KEEP_EPOCHS if name in self._query.sinks else 0
             consumers = self._setup.consumers(self._query, name)
-            self._streams.streams[name] = Served(log.log, consumers, keep=keep, trim=log.trim)
+            self._streams.streams[name] = Served(
+                log.log, consumers, keep=keep, trim=log.trim, bytes_max=self._setup.log_bytes_max
+            )
         self.clock: EpochClock | None = None
         if not self._setup.hold_clock or self._clock_note.exists():
             self._start_clock()

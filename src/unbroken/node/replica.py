@@ -35,7 +35,7 @@ from unbroken.node.lines import Lines, PlanFor
 from unbroken.node.oldest import OldestSession, reader
 from unbroken.node.parts import Parts, nth_slice
 from unbroken.node.staged import Confirmed, Staged
-from unbroken.policies import Upstream
+from unbroken.policies import Gap, Upstream
 from unbroken.policies.guarantee import holds_output
 from unbroken.policies.past import Past, Seed
 from unbroken.policies.sessions import SessionPast, past_of
@@ -44,7 +44,7 @@ from unbroken.streams.branch_log import BranchLog
 from unbroken.streams.flight import POLL_S
 from unbroken.streams.giving_up import consumed, is_given_up
 from unbroken.streams.log import EpochLog, drop_torn_tail
-from unbroken.streams.needs import ack
+from unbroken.streams.needs import ACK_AGAIN_S, ack
 from unbroken.streams.source_log import LOG_BYTES_MAX
 
 
@@ -89,7 +89,7 @@ class Replica(Lines):
         if isinstance(fragment.policy, Upstream):
             self._past = past_of(known.traits)
         self._restored = False
-        self._acked = -1
+        self._acked, self._acked_s = -1, 0.0
         #: Whether there is nothing to do.
         self._idle = True
 
@@ -222,9 +222,12 @@ class Replica(Lines):
         if self._failed_by_itself is not None:
             return 1
         if self.full:
-            self.sentence = f"waiting: the output log holds {self.log.bytes:,} bytes, its limit"
+            held = f"{self.log.bytes:,} bytes, its limit; it is kept for {self.holder()}"
+            self.sentence = f"waiting: the output log holds {held}"
             return None
-        if self.staged and self.staged.bytes >= self._log_bytes_max:
+        # What is shown goes to the log: both together must fit there.
+        waits = self.staged.bytes if self.staged else 0
+        if waits and self.log.bytes + waits >= self._log_bytes_max:
             self.sentence = "waiting: no standby has confirmed the output, and no more can be kept"
             return None
         number = self._gate.asked(after=after)
@@ -327,26 +330,32 @@ class Replica(Lines):
         self._correct(epoch)
         self.rows_out += epoch.rows
 
-    def acks(self, owed: int, clients: Sequence[str] = ()) -> list[tuple[str, dict[str, Any]]]:
-        """What to tell the producers, if there is news: (stream, ack).
+    def acks(
+        self, owed: int, clients: Sequence[str] = (), owed_to: str = ""
+    ) -> list[tuple[str, dict[str, Any]]]:
+        """What to tell the producers, if there is news, or none for long: (stream, ack).
 
         `owed` is the first epoch of the output that a consumer may still ask for.  A successor has
         to wait for the same `clients`, and hears of them from nobody else while they are away.
+        `owed_to` is behind: for its sake more of the input may be needed again.
         """
         if self._gate is None:
             return []
         committed = self._gate.committed
         speak = min(owed, committed + 1)
-        if not self._read_news(speak) and committed <= self._acked:
+        news, now_s = self._read_news(speak) or committed > self._acked, time.monotonic()
+        if not news and (committed < 0 or now_s < self._acked_s + ACK_AGAIN_S):
             return []
-        self._acked = committed
+        self._acked, self._acked_s = committed, now_s
         what = ack(self.name, self.term, self._acked)
+        if isinstance(self.fragment.policy, Gap) and clients:
+            what |= {"seed": {"clients": list(clients)}}
         if self._past is not None:
             seed = self._past.seed(speak)
             if seed is None:  # Not known: what was said before stays in force.
                 what |= {"need": 0}
             else:
-                told = {**seed.to_dict(), "clients": list(clients)}
+                told = {**seed.to_dict(), "clients": list(clients), "owed_to": owed_to}
                 what |= {"need": seed.first, "seed": told}
         return [(name, what) for name in self.fragment.inputs]
 

@@ -124,7 +124,8 @@ class Staged:
     @property
     def bytes(self) -> int:
         """How many bytes of rows wait to be shown."""
-        return self.log.bytes
+        first = max(self.log.first, self._shown.next)
+        return sum(header.bytes for header in self.log.headers(first, most=self.log.next))
 
     def append(self, epoch: Epoch) -> None:
         """Keeps an epoch until it may be shown."""

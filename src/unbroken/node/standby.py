@@ -33,7 +33,7 @@ from unbroken.node.preparation import Preparation
 from unbroken.node.replica import Replica
 from unbroken.streams.copy_log import extend_log
 from unbroken.streams.flight import POLL_S, Peer, checked_name
-from unbroken.streams.needs import ack
+from unbroken.streams.needs import ACK_AGAIN_S, ack
 
 #: Between two attempts at a writer that does not answer, or whose shipment cannot be taken.
 RETRY_S = 0.2
@@ -69,7 +69,7 @@ class Standby:
         self._known = Known(checksum)
         # Not at once: a writer that has just taken over has something to catch up with.
         self._shipped_s = time.monotonic()
-        self._acked = -1
+        self._acked, self._acked_s = -1, 0.0
         #: What producers may have trimmed already on this replica's word, if it once wrote.
         self._floor: int | None = None
         #: Whether it could take over: it has all that was shipped, if anything was.
@@ -176,10 +176,10 @@ class Standby:
 
     def acks(self) -> list[tuple[str, dict[str, Any]]]:
         """What to tell the producers, if there is news: they keep what is not held here."""
-        epoch = self.epoch
-        if epoch <= self._acked:
+        epoch, now_s = self.epoch, time.monotonic()
+        if epoch < 0 or (epoch == self._acked and now_s < self._acked_s + ACK_AGAIN_S):
             return []
-        self._acked = epoch
+        self._acked, self._acked_s = epoch, now_s
         what = ack(self.replica.name, self.replica.term, epoch)
         return [(name, what) for name in self.replica.fragment.inputs]
 

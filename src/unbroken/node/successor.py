@@ -12,6 +12,8 @@
 * A hole begins after the newest epoch that any consumer has, or two of them would differ for ever
   (scenario 13); its end is the newest epoch that is complete on all inputs.  Consumers that cannot
   ask now, such as standbys, are not waited for: control knows them.
+* Inputs may be behind their consumers for a while: a power cut takes what was not synced, and it is
+  made again.  What a consumer says it has is true all the same, up to what the sources have sealed.
 * If no consumer is there to ask, it begins where the inputs do: what lies before was processed by
   the one that is gone, and consumers may have all of it.
 """
@@ -19,7 +21,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -43,8 +45,9 @@ LOOK_S = 0.05
 
 
 def begin(
-    replica: Replica, served: Served, gone: str, book: BookReader, control: Peer, plan: Plan
-) -> Seed:
+    replica: Replica, served: Served, gone: str, book: BookReader, control: Peer, plan: Plan,
+    sources: Sequence[str],
+) -> Seed:  # fmt: skip
     """Prepares the log of a replica that takes the place of `gone`, and says where it begins."""
     if isinstance(replica.fragment.policy, Upstream):
         seed, clients = _seed(replica, gone, book)
@@ -52,7 +55,19 @@ def begin(
             served.expect(client)
         served.begin(seed.speak)
         return seed
-    return _after_hole(replica, served, book, control, plan)
+    for client in _clients(replica, gone, book):
+        served.meet(client)
+    return _after_hole(replica, served, book, control, plan, sources)
+
+
+def _clients(replica: Replica, gone: str, book: BookReader) -> list[str]:
+    """The clients of the replica that is gone, as far as its acks have told them."""
+    answers = [
+        told["seed"] or {}
+        for stream in replica.fragment.inputs
+        for told in book.ask_all(stream, {"do": "seed", "consumer": gone})
+    ]
+    return sorted({checked_name(name) for seed in answers for name in seed.get("clients", [])})
 
 
 def _seed(replica: Replica, gone: str, book: BookReader) -> tuple[Seed, list[str]]:
@@ -69,6 +84,7 @@ def _seed(replica: Replica, gone: str, book: BookReader) -> tuple[Seed, list[str
             if told["seed"] is not None:
                 said = dict(told["seed"])
                 clients = [checked_name(name) for name in said.pop("clients", [])]
+                said.pop("owed_to", None)
                 seeds.append((Seed.of(said), clients))
     nothing: tuple[Seed, list[str]] = Seed(0, 0, None), []
     seed, clients = max(seeds, key=lambda each: each[0].first, default=nothing)
@@ -84,21 +100,25 @@ def _seed(replica: Replica, gone: str, book: BookReader) -> tuple[Seed, list[str
 
 
 def _after_hole(
-    replica: Replica, served: Served, book: BookReader, control: Peer, plan: Plan
-) -> Seed:
+    replica: Replica, served: Served, book: BookReader, control: Peer, plan: Plan,
+    sources: Sequence[str],
+) -> Seed:  # fmt: skip
     """Records the hole, puts it into the log, and goes on behind it."""
     stream, node = replica.fragment.name, replica.name.partition("@")[2]
     told = control.act({"do": "alone", "stream": stream, "node": node}, timeout_s=5.0)
     book.stand_alone(stream, replica.name, int(told["term"]))
     served.stand_alone(int(told["term"]))
-    begin, replaced = _consumers_have(served, partial(_newest_complete, replica, book), control)
+    begin, replaced = _consumers_have(
+        served, partial(_newest_complete, book, replica.fragment.inputs), control,
+        sealed=partial(_newest_complete, book, sources),
+    )  # fmt: skip
     if begin.first == 0:
-        nobody = max(extent["first"] for extent in _extents(replica, book))
+        nobody = max(extent["first"] for extent in _extents(book, replica.fragment.inputs))
         begin = Begin(nobody, nobody, [])
     # Without state nothing is lost but what was missed; with it, at least one epoch is given up:
     # consumers must hear that what follows begins from nothing.
     first, least = begin.low, begin.first if plan.traits.stateful else begin.first - 1
-    last = max(least, _newest_complete(replica, book) - 1)
+    last = max(least, _newest_complete(book, replica.fragment.inputs) - 1)
     epochs: list[Epoch] = []
     if last >= first:
         hole = {"do": "hole", "stream": stream, "node": node, "first": first, "last": last,
@@ -120,7 +140,7 @@ def _after_hole(
 
 
 def _consumers_have(
-    served: Served, newest: Callable[[], int], control: Peer
+    served: Served, newest: Callable[[], int], control: Peer, *, sealed: Callable[[], int]
 ) -> tuple[Begin, list[str]]:  # fmt: skip
     """Where the stream goes on: one more than the newest epoch that any consumer has, 0 if none is
     there, and earlier for fragments no copy of which has that.
@@ -137,9 +157,15 @@ def _consumers_have(
             silent, replaced = told["waiting"], told["replaced"]
             if served.hole(besides=silent, without=replaced) is not None:
                 # Looked up when all have spoken: until then they take from the one before.
-                begin = served.where(at_most=newest() + 1, besides=silent, without=replaced)
-                if begin is not None:
+                begin = served.where(at_most=sealed() + 1, besides=silent, without=replaced)
+                if begin is not None and begin.first <= newest() + 1:
                     return begin, replaced
+                if begin is not None and waited_s > ASK_S_MAX:
+                    raise Unreachable(
+                        f"consumers have {served.log.stream!r} up to epoch {begin.first - 1}, and "
+                        f"what that is made of ends at {newest()}",
+                        hint="asked again until that is made again",
+                    )
         if waited_s > ASK_S_MAX:
             unheard = [name for name in served.unheard if name not in {*silent, *replaced}]
             raise Unreachable(
@@ -149,9 +175,9 @@ def _consumers_have(
         time.sleep(LOOK_S)
 
 
-def _extents(replica: Replica, book: BookReader) -> list[dict[str, int]]:
-    return [book.wait_for(stream, START_S_MAX) for stream in replica.fragment.inputs]
+def _extents(book: BookReader, streams: Sequence[str]) -> list[dict[str, int]]:
+    return [book.wait_for(stream, START_S_MAX) for stream in streams]
 
 
-def _newest_complete(replica: Replica, book: BookReader) -> int:
-    return min(extent["next"] for extent in _extents(replica, book)) - 1
+def _newest_complete(book: BookReader, streams: Sequence[str]) -> int:
+    return min(extent["next"] for extent in _extents(book, streams)) - 1

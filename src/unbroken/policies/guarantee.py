@@ -22,7 +22,7 @@ Guarantee(merging=<Recovery.PRECISE: 'precise'>, plain=<Recovery.CONVERGENT: 'co
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -249,6 +249,30 @@ def warnings(policy: Policy, traits: Traits) -> tuple[str, ...]:
         )
         return (differs, drawn)
     return (differs,)
+
+
+def behind_gaps(policy: Policy, gaps: Collection[str]) -> tuple[str, ...]:
+    """What is to be known of a fragment that is made of streams under gap, by name.
+
+    >>> behind_gaps(Passive(), ["spikes"]), behind_gaps(Upstream(), [])
+    ((), ())
+    >>> behind_gaps(Upstream(), ["spikes"])  # doctest: +ELLIPSIS
+    ("it is behind 'spikes', whose policy is gap: what it would be rebuilt from is lost with ...
+    """
+    if not gaps:
+        return ()
+    behind = f"it is behind {', '.join(map(repr, sorted(gaps)))}, whose policy is gap"
+    if isinstance(policy, Upstream):
+        return (
+            f"{behind}: what it would be rebuilt from is lost with that fragment's log, so that "
+            "both failing is more than it survives: use Active() or Passive() here",
+        )
+    if isinstance(policy, Restart):
+        return (
+            f"{behind}: should both fail, nobody goes on until the node of this one is back, "
+            "because it may be the furthest: use Active() or Passive() here",
+        )
+    return ()
 
 
 def _restless(traits: Traits) -> tuple[str, ...]:

@@ -43,6 +43,9 @@ from unbroken.errors import FenceError, UnbrokenError
 KEEP_EPOCHS = 600
 #: How many of them a take-over carries along, because somebody may be reading them right now.
 UNDECLARED_EPOCHS = 16
+#: An ack is said again after so long without news: a producer that was started again may have
+#: heard nothing, and if its log is full there will be no news.
+ACK_AGAIN_S = 2.0
 #: Clients of one stream that are waited for by name.
 CLIENTS_MAX = 256
 #: Their names go with it: a successor has to wait for all of them.
@@ -119,11 +122,16 @@ class Needs:
     def _known_before(self, consumer: str) -> _Need:
         """What a producer that restarted still knows; nothing of a life that has ended."""
         kept = self._seeds_before.pop(consumer, None)
-        if kept is None or kept["ruled"] != self._ruling(consumer):
+        if kept is None or kept["ruled"] != self.ruling(consumer):
             return _Need()
         return _Need(need=kept["need"], seed=kept["seed"])
 
-    def _ruling(self, consumer: str) -> int:
+    def ruling(self, consumer: str) -> int:
+        """The term of what control said last of `consumer`; 0: nothing.
+
+        >>> needs = Needs(); needs.expect("r@node-1", term=5); needs.ruling("r@node-1")
+        5
+        """
         return self.ruled.get(consumer, (0, True))[0]
 
     def record(
@@ -176,7 +184,7 @@ class Needs:
     def seeds(self) -> dict[str, dict[str, Any]]:
         """Need and seed of each consumer that sent one, to be kept on disk by the owner."""
         return {
-            name: {"need": entry.need, "seed": entry.seed, "ruled": self._ruling(name)}
+            name: {"need": entry.need, "seed": entry.seed, "ruled": self.ruling(name)}
             for name, entry in self._needs.items()
             if entry.seed is not None
         }

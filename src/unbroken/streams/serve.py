@@ -50,6 +50,7 @@ from unbroken.streams.flight import POLL_S, Command, Door, checked_consumer
 from unbroken.streams.hole import UNNAMED, Begin, Positions
 from unbroken.streams.log import EpochLog
 from unbroken.streams.needs import CLIENTS_MAX, UNDECLARED_EPOCHS, Needs, Seed
+from unbroken.streams.standstill import Extent, Standstill, owed_to
 
 #: How long a question waits for a stream that has not begun.
 HEARING_S = 0.2
@@ -67,8 +68,11 @@ class Served:
         trim: Callable[[int], Any] | None = None,
         begins_later: bool = False,
         may_trim: Callable[[], bool] = lambda: True,
+        bytes_max: int | None = None,
     ) -> None:
         """`begins_later`: the log is empty, and `begin` will tell its first epoch.
+
+        A log that has reached `bytes_max` keeps nothing for followers that nobody declared.
 
         `may_trim` is asked before anything goes: a process that was paused does not know who was
         expected meanwhile.
@@ -84,6 +88,8 @@ class Served:
         self._turned_away: set[str] = set()
         self._shown_from = 0
         self._keep = keep
+        self._bytes_max = bytes_max
+        self._standstill = Standstill()
         self._trim = trim or log.trim
         self._may_trim = may_trim
         #: When each consumer was last declared.
@@ -115,10 +121,25 @@ class Served:
                 self._positions.expect(consumer)
             self._save()
 
-    def _check_room(self, consumer: str) -> None:
+    def meet(self, client: str) -> None:
+        """`client` holds back trimming, but where a hole begins does not depend on it."""
+        with self._lock:
+            self._meet(client)
+
+    def _meet(self, consumer: str) -> None:
+        """A client that has a name is waited for; noted before anything is trimmed."""
+        known = consumer == UNNAMED or "@" in consumer or consumer in self._declared
+        if not known and self._has_room(consumer):
+            self.needs.expect(consumer)
+            self._declared.add(consumer)
+
+    def _has_room(self, consumer: str) -> bool:
         """Whoever is waited for by name is told to a successor: there is a limit to that."""
         clients = [name for name in self._declared if "@" not in name]
-        if "@" not in consumer and consumer not in clients and len(clients) >= CLIENTS_MAX:
+        return "@" in consumer or consumer in clients or len(clients) < CLIENTS_MAX
+
+    def _check_room(self, consumer: str) -> None:
+        if not self._has_room(consumer):
             raise UnbrokenError(
                 f"{self.log.stream}: {CLIENTS_MAX} clients are waited for already, {consumer} is "
                 "not taken",
@@ -148,7 +169,9 @@ class Served:
                     self._positions.expect(consumer)
             for consumer in self.needs.processed.keys() - now:
                 if "@" in consumer and self._expected_s.get(consumer, 0.0) < asked_s:
-                    self.needs.remove(consumer)
+                    # Under the term of its last ruling, or that would outlive its release, which
+                    # may have passed this producer by.
+                    self.needs.remove(consumer, term=self.needs.ruling(consumer))
                     self._declared.discard(consumer)
                     self._positions.removed(consumer)
 
@@ -180,12 +203,33 @@ class Served:
                 owed = min(owed, after - UNDECLARED_EPOCHS)
             return max(first, owed)
 
+    @property
+    def owed_to(self) -> str:
+        """The consumer that is behind, for whose sake all from `owed` on is kept; "" if none is."""
+        with self._lock:
+            return owed_to(self._extent, self.needs)
+
+    @property
+    def standstill(self) -> str:
+        """Why a full log will never have room again, in a sentence; "" if it may."""
+        with self._lock:
+            return self._standstill.look(self._extent, self.needs, now_s=time.monotonic())
+
+    @property
+    def _extent(self) -> Extent:
+        full = self._bytes_max is not None and self.log.bytes >= self._bytes_max
+        return Extent(self.log.first, self.log.next, full)
+
     def asked(self, consumer: str, next_epoch: int, *, term: int = 0) -> None:
         """`consumer` has everything below `next_epoch`; one without a name is "".
 
         It has heard that who stands alone under `term` is the only one to be taken from.
+
+        A client with a name is waited for: it declared itself to whoever served the stream then,
+        and this replica may be here since.
         """
         with self._lock:
+            self._meet(consumer)
             self._positions.asked(consumer, next_epoch, promised=term >= self._alone)
             if consumer in self._turned_away:
                 raise EpochGone(
@@ -255,7 +299,22 @@ class Served:
             self._save()
             if not self._may_trim():
                 return
-            self._trim(self.needs.trim_below(newest=self.log.next - 1, keep=self._keep))
+            newest = self.log.next - 1
+            self._trim(self.needs.trim_below(newest=newest, keep=self._keep))
+            if self._bytes_max is not None and self.log.bytes >= self._bytes_max:
+                # Strangers go first, or everybody would wait for those who may never come.
+                unneeded = self.needs.trim_below(newest=newest, keep=0)
+                self._trim(min(unneeded, self._half()))
+
+    def _half(self) -> int:
+        """The first epoch of those that fill half of what the log may hold."""
+        first, held = self.log.next, 0
+        for header in reversed(self.log.headers(self.log.first, most=self.log.next)):
+            held += header.bytes
+            if 2 * held > (self._bytes_max or 0):
+                break
+            first = header.number
+        return first
 
     @property
     def consumers(self) -> list[str]:

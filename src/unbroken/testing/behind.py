@@ -11,13 +11,14 @@
   and each of its epochs goes on from the one before, or from a line that has lost more
   (invariant 9).
 * It hears of all rows that the line it ends with was not given (invariant 9).
+* The same holds of a gap fragment behind another one, which begins from nothing after its own gaps.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from unbroken.epochs import lost_since
+from unbroken.epochs import GAP, lost_since
 from unbroken.testing.disk import Path
 from unbroken.testing.epochs import Epoch
 from unbroken.testing.pasts import Past, Replay, follows, lost
@@ -30,10 +31,14 @@ class Behind:
         self._sim, self._checkers = sim, checkers
         #: Fragments that are not under gap, but read what is, or is made of it.
         self.streams: set[str] = set()
+        #: Those that are under gap themselves.
+        self.gaps: set[str] = set()
         for piece in sim.life.pieces:
             before = (checkers.gaps | self.streams).intersection(piece.inputs)
             if before and piece.name not in checkers.gaps:
                 self.streams.add(piece.name)
+            elif before:
+                self.gaps.add(piece.name)
         #: By stream, number, and how many epochs are lost before.
         self._contents: dict[tuple[str, int, int], Epoch] = {}
         #: What each was made of, by stream, number and digest.
@@ -74,6 +79,10 @@ class Behind:
         pasts: list[Past] = []
         for number in range(sink.log.first, sink.next):
             epoch = sink.log.read(number)
+            if epoch.kind == GAP:
+                heard += lost_since(last.header if last is not None else None, epoch.header)
+                pasts, last = [], epoch
+                continue
             made = self._pasts.get((sink.stream, number, epoch.digest), [])
             if operator.name == "draw":
                 before = last.table[0][2] if last is not None else 0
@@ -90,12 +99,12 @@ class Behind:
                 self._break(f"{sink.name}: epoch {number} does not go on from its own: {why[0]}")
             heard += lost_since(last.header if last is not None else None, epoch.header)
             pasts, last = made, epoch
-        if last is not None and self._counts(sink.stream):
+        if pasts and last is not None and self._counts(sink.stream):
             self._heard(sink, last, pasts, heard)
 
     def _heard(self, sink: Any, last: Epoch, pasts: list[Past], heard: int) -> None:
         least = min(lost(past, self._rows_known) for past in pasts)
-        most = self._ever_lost(sink.stream, last.number)
+        most = self._ever_lost(sink.stream, last.number) + last.header.lost_here
         if heard < least or last.header.lost_total > most:
             self._break(
                 f"{sink.name} has heard of {heard} lost rows, {last.header.lost_total} in all, but "

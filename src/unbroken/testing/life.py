@@ -139,20 +139,10 @@ def random_life(
     nodes = max(max(p.policy.copies for p in pieces), chance.choice((2, 3, 3, 4, 4, 5, 6, 7)))
     life = Life(seed, nodes, sources, tuple(pieces), epochs, (), tuple(sinks))
     life = replace(life, faults=tuple(_faults(chance, life, faults)))
-    return _with_small_logs(life, chance.choice((80, 120))) if chance.random() < 0.3 else life
-
-
-def _with_small_logs(life: Life, rows: int) -> Life:
-    """The same with logs that a pause of some seconds fills, where they can be that small.
-
-    The history of an upstream-backup fragment and the pairs of a join may need more.  A sink that
-    is away is not known to those who came after it.  Both are not solved yet: docs/simulator.md.
-    """
-    for piece in life.pieces:
-        if piece.protection in ("upstream", "passive") or piece.operator == "join":
-            return life
-    faults = tuple(fault for fault in life.faults if not fault.who.startswith("sink-"))
-    return replace(life, faults=faults, log_bytes_max=rows, keep_epochs=SMALL_KEEP_EPOCHS)
+    if chance.random() < 0.3:  # Logs that a pause of some seconds fills.
+        rows = chance.choice((80, 120))
+        return replace(life, log_bytes_max=rows, keep_epochs=SMALL_KEEP_EPOCHS)
+    return life
 
 
 def _piece(
@@ -178,9 +168,9 @@ def _piece(
             continue
         if operator.name == "draw" and protection == "gap":
             continue  # Nothing could be said about its content.
-        if protection in ("upstream", "restart") and inputs & _behind_gaps(before):
-            # The one is rebuilt from what is gone with the log of the gap fragment; the other is
-            # waited for until its node is back.  Not solved yet: docs/simulator.md.
+        if protection == "upstream" and inputs & _behind_gaps(before):
+            # What it is rebuilt from is gone with the log of the gap fragment.  Not solved yet:
+            # docs/simulator.md.
             continue
         return piece
 

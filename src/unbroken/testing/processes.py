@@ -25,6 +25,7 @@ from unbroken.node.keeper import Keeper
 from unbroken.node.life import Life
 from unbroken.node.loop import Node
 from unbroken.node.questions import Questions
+from unbroken.streams.needs import ACK_AGAIN_S, ack
 from unbroken.streams.source_log import SourceLog
 from unbroken.testing.disk import Path
 from unbroken.testing.epochs import Epoch, Log
@@ -263,6 +264,7 @@ class SinkShell:
         self.consumer = process.name.replace("-", "_")
         sim.network.door(process)
         self.error: UnbrokenError | None = None
+        self._acked_s = -10.0
         spawn(sim.world, process, self._start)
 
     @property
@@ -285,6 +287,7 @@ class SinkShell:
             partial(self._book.replicas, self.stream), consumer=self.consumer,
             taken=self._write, failed=self._broke,
         )  # fmt: skip
+        self._acks()
 
     def _write(self, epoch: Epoch) -> None:
         try:
@@ -295,9 +298,17 @@ class SinkShell:
             self._process.kill()
             return
         self._sim.watch.wrote(self, epoch)
-        number = epoch.number
-        ack = {"do": "ack", "consumer": self.consumer, "term": 1, "processed": number}
-        self._book.tell(self.stream, {**ack, "need": number + 1})
+        self._ack()
+
+    def _acks(self) -> None:
+        """Also without news, as `client.cluster` does."""
+        if self.error is None and self.log.next > 0:
+            self._ack()
+        self._sim.world.at(ACK_AGAIN_S, self._process, self._acks)
+
+    def _ack(self) -> None:
+        self._acked_s = self._sim.world.now_s
+        self._book.tell(self.stream, ack(self.consumer, 1, self.log.next - 1))
 
     def _broke(self, error: UnbrokenError) -> None:
         self._sim.world.say(f"stops: {error.what}")

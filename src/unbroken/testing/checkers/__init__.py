@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from unbroken.epochs import GAP
 from unbroken.errors import UnbrokenError
 from unbroken.streams.merge import Merge
 from unbroken.testing.checkers.base import NAMES, Violation
@@ -48,6 +49,8 @@ class Checkers(Contents, Promises, Limits, Outputs):
     def appended(self, folder: Path, epoch: Epoch) -> None:
         """An epoch is in a log from now on."""
         super().appended(folder, epoch)
+        if epoch.kind == GAP and folder.name == "output":
+            self.lost_with(self.piece(epoch.header.stream), epoch)
         self.grown(folder, epoch)
 
     def broken(self, error: UnbrokenError) -> None:
@@ -56,12 +59,7 @@ class Checkers(Contents, Promises, Limits, Outputs):
 
     def went_astray(self, fragment: str, error: UnbrokenError) -> None:
         """An engine ended because of what it was given, or what it made of it."""
-        if fragment in self.gaps and self.gaps.intersection(self.piece(fragment).inputs):
-            # It died after it had made something of an epoch that was lost with its producer, and
-            # cannot make that again.  It says so, and stops.  Not solved yet: docs/simulator.md.
-            self.beyond.setdefault(fragment, error.what)
-        else:
-            self.broken(error)
+        self.broken(error)
 
     def slowness(self, node: str) -> float:
         """How many times slower than usual a node computes."""

@@ -107,7 +107,7 @@ class Contents(Looking):
         if stream in self.gaps:
             made_of = [tuple(epoch.table) for epoch in past.inputs]
             self._made_of[stream, past.number, digest] = made_of
-        elif stream in self._behind.streams:
+        if stream in self._behind.streams | self._behind.gaps:
             self._behind.made(stream, past, digest)
 
     def wrote(self, sink: Any, epoch: Epoch) -> None:

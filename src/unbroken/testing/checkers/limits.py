@@ -36,8 +36,10 @@ class Limits(Looking):
         """An epoch was added to a log."""
         if not self._limit or not epoch.rows or not self._written(folder):
             return
-        held = sum(kept.header.bytes for kept in folder.disk.logs[folder.text].values())
-        if held - epoch.header.bytes >= self._limit:
+        log = folder.disk.logs[folder.text]
+        held = sum(kept.header.bytes for kept in log.values())
+        # The newest epoch always stays; alone it holds nobody back, however large it is.
+        if held - epoch.header.bytes >= self._limit and len(log) > 2:
             self.break_(
                 7, f"{folder} held {held - epoch.header.bytes} bytes, its limit is {self._limit}, "
                 f"and took {epoch.header.bytes} more",
@@ -49,7 +51,9 @@ class Limits(Looking):
             return "/sources/" in folder.text
         shell = self._sim.shells.get(folder.disk.name)
         fragment = folder.parent.name
-        return shell is not None and fragment in shell.hosted.replicas
+        replica = shell.hosted.replicas.get(fragment) if shell is not None else None
+        # A newcomer takes what another copy has made until its query is let go.
+        return replica is not None and replica.first is not None
 
     def refuses_rows(self, error: BackpressureError) -> None:
         """A source is full: its producer hears this."""
@@ -62,7 +66,9 @@ class Limits(Looking):
         """What a node tells about its replicas: whoever is held by its own log says so."""
         for name, told in fragments.items():
             key = f"{name}@{node}"
-            full = self._limit and told["output"]["bytes"] >= self._limit
+            output = told["output"]
+            full = self._limit and output["bytes"] >= self._limit
+            full = full and output["next"] - output["first"] > 1
             # One that is started again, with a log that was full before, does not wait for it yet.
             if not full or told["failed"] or told["sentence"] == "starting":
                 self._full_since_s.pop(key, None)

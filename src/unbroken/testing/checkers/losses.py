@@ -73,7 +73,28 @@ class Losses(Looking):
             return True
         if piece is None:
             return False
-        return stream in self.beyond or any(self.excused(name) for name in piece.inputs)
+        if stream in self.beyond or self._full_of_history(stream):
+            return True
+        return any(self.excused(name) for name in piece.inputs)
+
+    def _full_of_history(self, stream: str) -> bool:
+        """Whether a log is full of what the state of an upstream fragment was made from.
+
+        That one has processed all of it: more than the log may hold is needed again (scenario 17).
+        """
+        limit = self._sim.life.log_bytes_max
+        readers = [
+            piece.name for piece in self._sim.life.pieces
+            if stream in piece.inputs and piece.protection == "upstream"
+        ]  # fmt: skip
+        for node in self._sim.nodes:
+            folder = self._sim.fragment_folder(node, stream) / "output"
+            log = folder.disk.logs.get(folder.text, {})
+            if limit and sum(epoch.header.bytes for epoch in log.values()) >= limit:
+                held = [self.on_disk(other, name) for name in readers for other in self._sim.nodes]
+                if max(log) <= max((epoch for epoch in held if epoch is not None), default=-1):
+                    return True
+        return False
 
     # What people are told.
 
@@ -102,6 +123,7 @@ class Losses(Looking):
         gave_up = [
             line.text
             for line in self._sim.world.story[self.calm_from :]
-            if line.text.startswith("gives up") and f"'{fragment}'" in line.text
+            if (line.text.startswith("gives up") and f"'{fragment}'" in line.text)
+            or line.text.startswith(f"{fragment} stopped: ")
         ]
         return str(next(filter(None, [*doing, *failed, *gave_up]), ""))

@@ -7,7 +7,6 @@ follows from the one before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from unbroken.epochs import GAP
@@ -26,7 +25,7 @@ class Outputs(Looking):
             self._output(piece)
         for sink in self._sim.sinks():
             self._holes(sink.stream)
-            if sink.stream in self._behind.streams:
+            if sink.stream in self._behind.streams | self._behind.gaps:
                 self._behind.check(sink)
 
     def _output(self, piece: Any) -> None:
@@ -51,9 +50,10 @@ class Outputs(Looking):
             if there is not None and there.kind == GAP:
                 if piece.protection != "gap":
                     self.break_(9, f"{piece.name} has a gap at {number}, it is {piece.protection}")
-                self._lost_with(piece, there, rows)
                 state, marks, late_ms = {}, Marks(0, (None,) * operator.watermarks), 0
                 continue
+            if piece.name in self._behind.gaps:
+                continue  # Looked at with its sinks: what it was given may be lost by now.
             if operator.name == "draw":
                 if there is not None:
                     ((_, before, number_drawn),) = there.table
@@ -74,11 +74,12 @@ class Outputs(Looking):
                 )  # fmt: skip
                 return
 
-    def _lost_with(self, piece: Any, gap: Epoch, rows: Sequence[Any]) -> None:
-        """A gap says what it has cost."""
+    def lost_with(self, piece: Any, gap: Epoch) -> None:
+        """A gap is made: it says what it has cost.  Later its inputs may be lost too."""
         inputs = [self.contents.get(name, {}).get(gap.number) for name in piece.inputs]
-        before = sum(epoch.header.lost for epoch in inputs if epoch is not None)
-        cost, told = before + sum(len(each) for each in rows), gap.header.lost
+        there = [epoch for epoch in inputs if epoch is not None]
+        cost = sum(len(epoch.table) + epoch.header.lost for epoch in there)
+        told = gap.header.lost
         if told > cost or (gap.number in self.countable[piece.name] and told != cost):
             self.break_(
                 9, f"{piece.name}: the gap at {gap.number} says {told} rows are lost, its inputs "

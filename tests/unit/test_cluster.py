@@ -1,0 +1,48 @@
+"""A client of a cluster: what it says to those who serve a stream."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+
+from unbroken.client import cluster
+from unbroken.epochs import Epoch
+from unbroken.streams.flight import Door
+from unbroken.streams.log import EpochLog
+from unbroken.streams.serve import Served, StreamDoor
+
+
+def log_of(folder: Path) -> EpochLog:
+    log = EpochLog(folder, "s")
+    for number in range(3):
+        log.append(Epoch.of("s", number, pa.table({"n": [number]})))
+    return log
+
+
+def test_a_producer_that_was_started_again_hears_what_its_client_has(tmp_path: Path, monkeypatch):
+    """Its log is full: there is no next epoch whose ack could tell it that it may trim."""
+    monkeypatch.setattr(cluster, "POLL_S", 0.05)
+    with Door() as door:
+        served = StreamDoor(door)
+        served.streams["s"] = Served(log_of(tmp_path / "one"), [], keep=0)
+        door.on_act("book", lambda command: {"streams": {"s": {"s@n": door.address}}, "alone": {}})
+        door.on_act("status", lambda command: {"nodes": {}})
+        taken = cluster.Cluster(door.address).follow("s", consumer="sink", tentative=False)
+        for number in range(3):
+            assert next(taken).number == number
+        before = served.streams["s"]
+        waiting = threading.Thread(target=lambda: next(taken), daemon=True)
+        waiting.start()
+        again = served.streams["s"] = Served(log_of(tmp_path / "again"), ["sink"], keep=0)
+        deadline_s = time.monotonic() + 10.0
+        while again.needs.processed["sink"] < 2 and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        heard = again.needs.processed
+        for each in (before, again):
+            each.log.append(Epoch.of("s", 3, pa.table({"n": [3]})))
+        waiting.join(20.0)
+        taken.close()
+    assert heard == {"sink": 2}
