@@ -32,6 +32,8 @@ from unbroken.tentative.correction import replacing
 
 #: Rows of tentative epochs that a consumer remembers, so that it can tell what has changed.
 SAID_BYTES_MAX = 256 << 20
+#: A branch that another one has left so far behind is not followed any more.
+LEAD_EPOCHS = 3
 
 
 @dataclass(frozen=True)

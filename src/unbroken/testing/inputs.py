@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from unbroken.errors import CheckpointLost, EpochGone, UnbrokenError
+from unbroken.testing.branches import Both
 from unbroken.testing.epochs import Epoch
 from unbroken.testing.follow import Follower
 from unbroken.testing.network import Network
@@ -27,20 +28,27 @@ class Inputs:
     def __init__(
         self, world: World, network: Network, watch: Any, streams: Sequence[str], first: int,
         book: Any, *, consumer: str, changed: Any, arrived: Callable[[str, int], None],
+        heard: Callable[[str, Epoch], None] | None = None,
     ) -> None:  # fmt: skip
         self._changed, self._arrived, self._consumer = changed, arrived, consumer
-        self._watch = watch
+        self._watch, self._heard = watch, heard
+        #: Of a fragment with a delay bound: when each epoch came, by stream; for the checkers.
+        self.came_s: dict[tuple[str, int], float] = {}
         self._buffers: dict[str, dict[int, Epoch]] = {name: {} for name in streams}
         self.error: UnbrokenError | None = None
         self._stopped = False
-        self._followers = [
-            Follower(
-                world, network, watch, name, first, partial(book.replicas, name),
-                consumer=consumer, taken=partial(self._came, name), failed=self._broke,
-                room=partial(self._room, name),
-            )
-            for name in streams
-        ]  # fmt: skip
+        self._now_s = lambda: world.now_s
+        self._followers: list[Follower | Both] = []
+        for name in streams:
+            given = (world, network, watch, name, first, partial(book.replicas, name))
+            how: dict[str, Any] = {
+                "consumer": consumer, "taken": partial(self._came, name), "failed": self._broke,
+                "room": partial(self._room, name),
+            }  # fmt: skip
+            self._followers.append(
+                Follower(*given, **how) if heard is None
+                else Both(*given, heard=partial(self._hear, name), **how)
+            )  # fmt: skip
 
     def _room(self, name: str) -> bool:
         return len(self._buffers[name]) < AHEAD_EPOCHS
@@ -48,8 +56,21 @@ class Inputs:
     def _came(self, name: str, epoch: Epoch) -> None:
         if not self._stopped:
             self._buffers[name][epoch.number] = epoch
+            if self._heard is not None:
+                self.came_s[name, epoch.number] = self._now_s()
             self._arrived(name, epoch.number)
             self._changed.notify_all()
+
+    def _hear(self, name: str, epoch: Epoch) -> None:
+        if not self._stopped and self._heard is not None:
+            self.came_s[name, epoch.number] = self._now_s()
+            self._heard(name, epoch)
+            self._changed.notify_all()
+
+    def speak_for(self, lacks: Callable[[], int | None]) -> None:
+        """A tentative branch reads on: what it takes, its stable line still has to take."""
+        for follower in self._followers:
+            follower.speak_for(lacks)
 
     def _broke(self, error: UnbrokenError) -> None:
         if isinstance(error, EpochGone):

@@ -26,6 +26,7 @@ from unbroken.node.life import Life
 from unbroken.node.loop import Node
 from unbroken.node.questions import Questions
 from unbroken.streams.source_log import SourceLog
+from unbroken.testing.branches import Both
 from unbroken.testing.disk import Path
 from unbroken.testing.epochs import Epoch, Log
 from unbroken.testing.follow import Follower
@@ -262,6 +263,8 @@ class SinkShell:
         self.consumer = process.name.replace("-", "_")
         sim.network.door(process)
         self.error: UnbrokenError | None = None
+        #: Of a life with tentative results: what was heard of them.
+        self.both: Both | None = None
         spawn(sim.world, process, self._start)
 
     @property
@@ -279,11 +282,18 @@ class SinkShell:
         self._follow()
 
     def _follow(self) -> None:
-        Follower(
+        given = (
             self._sim.world, self._sim.network, self._sim.watch, self.stream, self.log.next,
-            partial(self._book.replicas, self.stream), consumer=self.consumer,
-            taken=self._write, failed=self._broke,
+            partial(self._book.replicas, self.stream),
         )  # fmt: skip
+        how: dict[str, Any] = {
+            "consumer": self.consumer, "taken": self._write, "failed": self._broke,
+        }  # fmt: skip
+        if self._sim.life.bounded:
+            # As `cluster.follow`: what is tentative is shown too.
+            self.both = Both(*given, heard=partial(self._sim.watch.hears, self), **how)
+        else:
+            Follower(*given, **how)
 
     def _write(self, epoch: Epoch) -> None:
         try:
