@@ -300,6 +300,8 @@ class SinkShell:
             self.log.append(epoch)
         except UnbrokenError as error:
             # The disk is full: the process ends, and is started again.
+            if not isinstance(error, DiskError):
+                self._sim.watch.break_(2, error.what)
             self._sim.world.say(error.what)
             self._process.kill()
             return

@@ -32,6 +32,8 @@ from unbroken.testing.pasts import Past
 SLACK_S = 0.1
 #: Whoever was disturbed may take so long to hear of a branch again.
 DISTURBED_S = 6.0
+#: Faults that only those two notice whose line it is.
+PAIRS = ("cut", "cut one way", "slow")
 
 
 class Tentative(Checkers):
@@ -242,12 +244,15 @@ class Tentative(Checkers):
         if replica is None or replica.said.branch != before:
             return True
         ahead = max(self.said[stream, branch]) - number >= LEAD_EPOCHS
-        here, now_s = both._process.name, self._sim.world.now_s
+        ends, now_s = {both._process.name, node}, self._sim.world.now_s
         disturbed = any(
             fault.at_s <= now_s <= fault.at_s + fault.for_s + DISTURBED_S
-            and (fault.who == "network" or {here, node} & {fault.who, fault.other})
+            and (
+                ends == {fault.who, fault.other} if fault.what in PAIRS
+                else fault.who == "network" or fault.who in ends
+            )
             for fault in self._sim.life.faults
-        )
+        )  # fmt: skip
         return ahead or disturbed
 
     def hears(self, sink: Any, epoch: Epoch) -> None:
