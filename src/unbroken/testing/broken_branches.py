@@ -12,6 +12,10 @@ from unbroken.tentative.hearing import Hearing, Wanted
 from unbroken.testing.branches import Both, BoundRun
 from unbroken.testing.broken import Change
 from unbroken.testing.checkpoints import Checkpoint
+from unbroken.testing.tasks import block
+
+#: What a large state takes to be restored.
+RESTORE_S = 3.0
 
 
 def mixed() -> list[Change]:
@@ -95,6 +99,18 @@ def says_on() -> list[Change]:
 def forgets() -> list[Change]:
     """A consumer is not told what a stable epoch replaces."""
     return [(Hearing, "replaced", lambda self, epoch: epoch)]
+
+
+def restored_first() -> list[Change]:
+    """A branch is a fork that has to be restored before it can go on, as any other."""
+    ask = Branch.ask
+
+    def late(self: Any, stream: str, after: int, *, rows: bool) -> Any:
+        if not hasattr(self, "restored"):
+            self.restored = block(self._run._world, RESTORE_S)
+        return ask(self, stream, after, rows=rows)
+
+    return [(Branch, "ask", late)]
 
 
 def stable_reads_on() -> list[Change]:

@@ -146,7 +146,11 @@ class Faults:
 
     def _full(self, fault: Fault) -> None:
         self._sim.disk(fault.who).full = True
-        self._after(fault, setattr, self._sim.disk(fault.who), "full", False)
+        self._after(fault, self._empty, fault.who)
+
+    def _empty(self, name: str) -> None:
+        self._sim.disk(name).full = False
+        self._sim.watch.excuse(name)
 
     def _drift(self, fault: Fault) -> None:
         self._world.process(fault.who).drift(fault.much)

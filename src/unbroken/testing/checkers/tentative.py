@@ -163,9 +163,10 @@ class Tentative(Checkers):
             (before + now_s - came_s[name, number] for name, before in upstream_s.items()),
             default=0.0,
         )
-        floor_s = max(run.asked[1], self._excused_s.get(run._process.name, 0.0))
+        excused_s = self._excused_s.get(run._process.name, 0.0)
         blamed_s = max(
-            (before + now_s - max(came_s[name, number], floor_s)
+            (now_s - max(excused_s, run.asked[1]) if excused_s > came_s[name, number]
+             else before + now_s - max(came_s[name, number], run.asked[1])
              for name, before in upstream_s.items()),
             default=0.0,
         )  # fmt: skip
@@ -286,7 +287,7 @@ class Tentative(Checkers):
             for node in self._sim.nodes
             if self._sim.world.process(node).alive and node in self._sim.shells
             for name, replica in self._sim.shells[node].hosted.replicas.items()
-            if replica.branch is not None
+            if replica.branch is not None and not self.excused(name)
         ]
         for sink in self._sim.sinks():
             still = [n for n in self._open.get(self._life_of(sink), {}) if n < sink.next]
