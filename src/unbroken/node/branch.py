@@ -65,18 +65,12 @@ class Arrivals:
             len(said) < SAID_EPOCHS_MAX and size < SAID_BYTES_MAX
         ):
             said[epoch.number] = epoch
-            self.silence.heard(stream, epoch.number, now_s=time.monotonic())
+            waited_s = epoch.header.waited_s
+            self.silence.heard(stream, epoch.number, now_s=time.monotonic(), waited_s=waited_s)
 
     def said(self, stream: str, number: int) -> Epoch | None:
         """What `stream` says tentatively."""
         return self._said.get(stream, {}).get(number)
-
-    def waited_s(self, number: int, inputs: Waiting) -> float:
-        """How long epoch `number` has waited upstream: the most that any of its inputs tells."""
-        missing = self.silence.missing(number)
-        epochs = [inputs.epoch(name, number) for name in self.silence.inputs if name not in missing]
-        epochs += [said for name in missing if (said := self.said(name, number)) is not None]
-        return max((epoch.header.waited_s for epoch in epochs), default=0.0)
 
     def done(self, number: int) -> None:
         """Epoch `number` is done, and those before it."""
@@ -182,9 +176,7 @@ class Branch:
             due_s = self._due_s(number)
             if due_s is None or now_s < due_s:
                 return False
-        since_s = self._silence.waits_since_s(number)
-        waited_s = 0.0 if since_s is None or not missing else now_s - since_s
-        self._waited_s = self._arrivals.waited_s(number, self._inputs) + waited_s
+        self._waited_s = self._silence.waited_s(number, now_s=now_s) if missing else 0.0
         self._missing = self._silence.silent(number)
         self._given = {
             name: self._arrivals.said(name, number) or _nothing(name, number, schema)
@@ -198,10 +190,8 @@ class Branch:
         return True
 
     def _due_s(self, number: int) -> float | None:
-        return self._silence.due_s(
-            number, waited_s=self._arrivals.waited_s(number, self._inputs), tentative=True,
-            near=is_near(self._stable(), number),
-        )  # fmt: skip
+        near = is_near(self._stable(), number)
+        return self._silence.due_s(number, tentative=True, near=near)
 
     def _committed(self, epoch: int) -> None:
         """Spark has done with `epoch`."""

@@ -118,12 +118,10 @@ class Lines(Health):
     def _due_s(self, number: int) -> float | None:
         """When it goes on without what is missing of epoch `number`; None: it waits."""
         assert self._arrivals is not None
-        assert self._inputs is not None
         # Without a commit there is nothing to park; with a branch somebody goes on already.
         if number == 0 or self.branch is not None or self.full:
             return None
-        waited_s = self._arrivals.waited_s(number, self._inputs)
-        due_s = self._arrivals.silence.due_s(number, waited_s=waited_s)
+        due_s = self._arrivals.silence.due_s(number)
         return None if due_s is None else max(due_s, self._park_again_s)
 
     def _part(self, after: int, now_s: float) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from unbroken.node.branch import Arrivals, Branch
+from unbroken.node.branch import Branch
 from unbroken.node.lines import Lines
 from unbroken.node.replica import Replica
-from unbroken.tentative.branch import Bound
+from unbroken.tentative.branch import Bound, Silence
 from unbroken.tentative.hearing import Hearing, Wanted
 from unbroken.testing.branches import Both, BoundRun
 from unbroken.testing.broken import Change
@@ -67,7 +67,12 @@ def acks_what_was_said() -> list[Change]:
 
 def waits_add_up() -> list[Change]:
     """Nobody looks how long an epoch has waited upstream."""
-    return [(Arrivals, "waited_s", lambda self, number, inputs: 0.0)]
+    heard = Silence.heard
+
+    def without(self: Silence, stream: str, number: int, *, now_s: float, waited_s: float) -> None:
+        heard(self, stream, number, now_s=now_s)
+
+    return [(Silence, "heard", without)]
 
 
 def not_lifted() -> list[Change]:

@@ -60,7 +60,7 @@ def _piece(chance: Random, name: str, before: list[Piece], bound_s: float) -> Pi
     bounded = name == "c" or chance.random() < 0.75
     return Piece(
         name, operator, tuple(sorted(inputs)), protection,
-        max_delay=bound_s if bounded else None,
+        max_delay=chance.choice((bound_s, bound_s, chance.choice(BOUNDS_S))) if bounded else None,
         when_cut=chance.choice((PROCESS, PROCESS, DELAY)),
     )  # fmt: skip
 

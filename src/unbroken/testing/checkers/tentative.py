@@ -76,6 +76,12 @@ class Tentative(Checkers):
         if not branch.endswith("@" + folder.disk.name) or number != max(said, default=number - 1) + 1:
             self.break_(4, f"{folder} says {number} of {branch!r} after {max(said, default=None)}")
         said[number] = epoch
+        waited_s = self._waited_s[stream, branch, number] * self._clocks[1] + SLACK_S
+        if epoch.header.waited_s > waited_s:
+            self.break_(
+                12, f"{number} of {branch} says that it has waited for {epoch.header.waited_s} s, "
+                f"but that was {waited_s:.2f} s",
+            )  # fmt: skip
         if number in folder.disk.logs.get(f"{folder.parent.parent}/output", {}):
             self.break_(4, f"{branch} says epoch {number} of {stream}, and the stable one is there")
 
