@@ -6,7 +6,9 @@
   large the state is (scenario 8).  Its checkpoint does not count any more: the fork that was parked
   does.
 * A missing input's epoch is what that input says tentatively, or empty.  What comes of it later,
-  when the branch is past that number, is dropped here: the stable line reads it for itself.
+  when the branch is past that number, is dropped here: the stable line reads it for itself.  It may
+  read faster, and what it has acked be trimmed before the branch has it: then that input stays
+  missing here.
 * An epoch is given to all of Spark's sources alike, as it was when it was released, also if the
   missing part comes between two of their questions.
 * It acks nothing, ships nothing, and leaves nothing behind.
@@ -23,7 +25,7 @@ import pyarrow as pa
 from unbroken.engine.plan import Plan
 from unbroken.engine.run import Run
 from unbroken.epochs import TENTATIVE, Epoch
-from unbroken.errors import FenceError, FragmentFailed
+from unbroken.errors import CheckpointLost, FenceError, FragmentFailed
 from unbroken.gate import Gate
 from unbroken.node.inputs import Waiting
 from unbroken.node.parts import Parts, nth_slice
@@ -160,7 +162,9 @@ class Branch:
 
     def _release(self, after: int, now_s: float) -> bool:
         """Whether the epoch after `after` is released, now or before."""
-        if self._ended or self._inputs.error is not None:
+        error = self._inputs.error
+        # What is gone the stable line has taken, faster than this branch: an input that is missing.
+        if self._ended or (error is not None and not isinstance(error, CheckpointLost)):
             raise FenceError(f"branch {self.name} has ended", hint="the stable line goes on")
         number = after + 1
         if self._gate.released == number:

@@ -96,11 +96,6 @@ def at_once() -> list[Change]:
     return [(Bound, "wait_s", lambda self, waited_s=0.0: 0.0)]
 
 
-def says_on() -> list[Change]:
-    """A branch does not hear what its stable line has made."""
-    return [(Branch, "correct", lambda self, epoch: None)]
-
-
 def forgets() -> list[Change]:
     """A consumer is not told what a stable epoch replaces."""
     return [(Hearing, "replaced", lambda self, epoch: epoch)]

@@ -36,7 +36,7 @@ class Inputs:
         self.came_s: dict[tuple[str, int], float] = {}
         self._buffers: dict[str, dict[int, Epoch]] = {name: {} for name in streams}
         self.error: UnbrokenError | None = None
-        self._stopped = False
+        self._stopped = self._speaks_for = False
         self._now_s = lambda: world.now_s
         self._followers: list[Follower | Both] = []
         for name in streams:
@@ -69,12 +69,14 @@ class Inputs:
 
     def speak_for(self, lacks: Callable[[], int | None]) -> None:
         """A tentative branch reads on: what it takes, its stable line still has to take."""
+        self._speaks_for = True
         for follower in self._followers:
             follower.speak_for(lacks)
 
     def _broke(self, error: UnbrokenError) -> None:
         if isinstance(error, EpochGone):
-            self._watch.gone(self._consumer, error)
+            if not self._speaks_for:  # What a branch lacks its stable line has taken.
+                self._watch.gone(self._consumer, error)
             error = CheckpointLost(error.what, hint=f"{self._consumer} needs it")
         self.error = error
         self._changed.notify_all()

@@ -109,6 +109,8 @@ def observe(marks: Marks, operator: Operator, inputs: Sequence[Rows]) -> Marks:
 
     >>> observe(Marks(0, (None,)), OPERATORS["window"], [((900, 1, 1),)])
     Marks(current_ms=600, operators=(600,))
+    >>> observe(Marks(0, (None, None)), OPERATORS["union"], [((900, 1, 1),), ()])
+    Marks(current_ms=0, operators=(600, None))
     """
     if not operator.watermarks:
         return marks
@@ -117,8 +119,8 @@ def observe(marks: Marks, operator: Operator, inputs: Sequence[Rows]) -> Marks:
         if rows:
             mark = max(row[0] for row in rows) - DELAY_MS
             own[place] = mark if own[place] is None else max(mark, own[place])  # type: ignore[type-var]
-    known = [mark for mark in own if mark is not None]
-    return Marks(max([marks.current_ms, min(known, default=0)]), tuple(own))
+    # An input that has had no row yet holds the query back, as in Spark.
+    return Marks(max(marks.current_ms, min(mark or 0 for mark in own)), tuple(own))
 
 
 def undisturbed(operator: Operator, epochs: Iterable[Sequence[Rows]]) -> Iterator[Rows]:

@@ -97,6 +97,15 @@ def _behind(how: str) -> Life:
     return Life(7, 4 if how == "lose" else 3, ("s1",), pieces, 200, faults, ("b",))
 
 
+def _cut(protection: str, *faults: Fault) -> Life:
+    """What joins two relays has a delay bound, and one of them is cut off."""
+    pieces = (
+        Piece("a", "map", ("s1",), "restart"), Piece("b", "map", ("s2",), "restart"),
+        Piece("c", "count", ("a", "b"), protection, max_delay=1.0),
+    )  # fmt: skip
+    return Life(7, 4, ("s1", "s2"), pieces, 200, faults, ("c",))
+
+
 #: One sink is behind the other when the gap fragment that they follow dies (scenario 13).
 _TWO_SINKS = replace(
     _life("window", "gap", Fault(4.8, "slow", "sink-a-2", 1.0, "node-1", much=2.0),
@@ -172,16 +181,18 @@ VARIANTS: dict[str, Variant] = {
                     Fault(9.0, "slow", "node-3", 6.0, "keeper", much=1.0)), 40)),
         Variant("seeds are not kept on disk", broken.no_seeds_kept,
                 policies=("upstream",), seeds=20, first=90),
-        Variant("branches are mixed", broken_branches.mixed, cuts=True),
+        Variant("branches are mixed", broken_branches.mixed, life=_cut(
+            "active", *(Fault(5.0, "cut", node, 5.0, "node-3") for node in ("node-1", "node-4")))),
         Variant("a stable epoch taken for a copy of a tentative one",
                 broken_branches.stable_is_a_copy, cuts=True),
-        Variant("a restart from what a branch has done", broken_branches.branch_counts, cuts=True),
+        Variant("a restart from what a branch has done", broken_branches.branch_counts, life=_cut(
+            "restart", Fault(5.0, "cut", "node-3", 6.0, "node-2"),
+            Fault(9.0, "crash", "node-3", 0.5))),
         Variant("acks of what is tentative", broken_branches.acks_what_was_said, cuts=True),
         Variant("waits that add up along a chain", broken_branches.waits_add_up, cuts=True),
         Variant("a missing input's watermark stands still", broken_branches.not_lifted, cuts=True),
         Variant("a branch that never ends", broken_branches.never_ends, cuts=True),
         Variant("tentative without having waited", broken_branches.at_once, cuts=True),
-        Variant("a branch that says what is stable", broken_branches.says_on, cuts=True),
         Variant("nobody is told what is replaced", broken_branches.forgets, cuts=True),
         Variant("a tentative epoch taken for a stable one", broken_branches.stable_reads_on,
                 cuts=True),
