@@ -26,6 +26,10 @@ from unbroken.testing.life import CALM_S, EPOCH_S, Fault, Life, Piece
 
 #: Bounds in seconds; a question that was lost in a cut is asked again within a second and a half.
 BOUNDS_S = (1.0, 2.0, 2.0, 3.0)
+_OTHERS = (
+    "crash", "crash", "fuse", "fuse", "stumble", "stumble", "pause", "pause", "full", "lag", "sink",
+    "lose", "power", "repeat", "drift", "isolate",
+)  # fmt: skip
 _PROTECTIONS = ("restart", "restart", "active", "passive")
 
 
@@ -105,9 +109,9 @@ def _cut(chance: Random, at_s: float, life: Life, nodes: list[str]) -> list[Faul
 def _other(chance: Random, at_s: float, cut: Fault, nodes: list[str], life: Life) -> Fault:
     who = chance.choice((cut.who, cut.other if cut.other in nodes else cut.who, *nodes))
     for_s = round(chance.choice((0.3, 1.0, 3.0)) * chance.uniform(0.7, 1.3), 2)
-    what = chance.choice(
-        ("crash", "fuse", "stumble", "pause", "full", "lag", "sink", "lose", "repeat")
-    )
+    what = chance.choice(_OTHERS)
+    if what in ("lose", "power") and any(p.protection == "restart" for p in life.pieces):
+        what = "crash"  # Nobody else has what it needs; not solved yet: docs/simulator.md.
     at_s = round(at_s, 3)
     if what == "fuse":
         return Fault(at_s, what, who, for_s, much=chance.randint(1, 40))
@@ -115,6 +119,8 @@ def _other(chance: Random, at_s: float, cut: Fault, nodes: list[str], life: Life
         return Fault(at_s, what, who, for_s, chance.choice(("branch", "stable", "")))
     if what == "lag":
         return Fault(at_s, what, who, for_s, much=chance.choice((5.0, 30.0)))
+    if what == "drift":
+        return Fault(at_s, what, who, for_s, much=chance.choice((0.9, 1.1)))
     if what == "repeat":
         return Fault(at_s, what, "network", for_s, much=0.3)
     if what == "sink":
