@@ -18,7 +18,7 @@ import contextlib
 from collections.abc import Callable, Collection
 from typing import Any
 
-from unbroken.errors import UnbrokenError, Unreachable
+from unbroken.errors import FenceError, UnbrokenError, Unreachable
 from unbroken.policies.past import Marks
 from unbroken.streams.follow import RETRY_S, WATCH_S
 from unbroken.tentative.branch import followed
@@ -62,6 +62,16 @@ class BoundRun(Run):
         known = [mark for mark in lifted if mark is not None]
         if lifted != list(marks.operators) and len(known) == len(lifted):
             self._marks = Marks(max(marks.current_ms, min(known)), tuple(lifted))
+
+    def _guarded(self, do: Callable[[], None]) -> None:
+        def refused() -> None:
+            try:
+                do()
+            except FenceError as error:
+                # To Spark it is an error like any other: the query has failed.
+                self._failure = self._failure or error.what
+
+        super()._guarded(refused)
 
     def _ask(self) -> None:
         self._busy = True

@@ -215,6 +215,6 @@ def _draw(state: State, inputs: Sequence[Rows], batch: Batch, draw: Any) -> tupl
 
 
 _STEPS: dict[str, Callable[..., tuple[State, Rows]]] = {
-    "map": _map, "window": _window, "union": _window, "session": _session, "join": _join, "count": _count,
-    "draw": _draw,
+    "map": _map, "window": _window, "union": _window, "session": _session, "join": _join,
+    "count": _count, "draw": _draw,
 }  # fmt: skip

@@ -73,8 +73,9 @@ class Tentative(Checkers):
     def _says(self, folder: Path, epoch: Epoch) -> None:
         stream, branch, number = epoch.header.stream, epoch.header.branch, epoch.number
         said = self.said.setdefault((stream, branch), {})
-        if not branch.endswith("@" + folder.disk.name) or number != max(said, default=number - 1) + 1:
-            self.break_(4, f"{folder} says {number} of {branch!r} after {max(said, default=None)}")
+        next_number = max(said, default=number - 1) + 1
+        if not branch.endswith("@" + folder.disk.name) or number != next_number:
+            self.break_(4, f"{folder} says {number} of {branch!r}, and not {next_number}")
         said[number] = epoch
         waited_s = self._waited_s[stream, branch, number] * self._clocks[1] + SLACK_S
         if epoch.header.waited_s > waited_s:
@@ -84,6 +85,12 @@ class Tentative(Checkers):
             )  # fmt: skip
         if number in folder.disk.logs.get(f"{folder.parent.parent}/output", {}):
             self.break_(4, f"{branch} says epoch {number} of {stream}, and the stable one is there")
+
+    def lost(self, who: str) -> None:
+        """With a disk its terms are lost: they are counted from 1 again."""
+        super().lost(who)
+        for stream, branch in [each for each in self.said if each[1].endswith("@" + who)]:
+            del self.said[stream, branch]
 
     def trimmed(self, folder: Path, stream: str, gone: range) -> None:
         """What is replaced goes; stable epochs are looked at as ever."""
@@ -250,7 +257,7 @@ class Tentative(Checkers):
         replica = shell.hosted.replicas.get(stream)
         if replica is None or replica.said.branch != before:
             return True
-        ahead = max(self.said[stream, branch]) - number >= LEAD_EPOCHS
+        ahead = max(self.said[stream, branch], default=0) - number >= LEAD_EPOCHS
         ends, now_s = {both._process.name, node}, self._sim.world.now_s
         disturbed = any(
             fault.at_s <= now_s <= fault.at_s + fault.for_s + DISTURBED_S
@@ -278,8 +285,10 @@ class Tentative(Checkers):
         heard = self._open.get(self._life_of(sink), {}).pop(epoch.number, None)
         told = epoch.replaces
         if (heard is None) != (told is None):
-            self.break_(4, f"{sink.name} heard {heard and heard.header.branch} of {epoch.number}, "
-                           f"and is told that it replaces {told and told.header.branch}")  # fmt: skip
+            self.break_(
+                4, f"{sink.name} heard {heard and heard.header.branch} of {epoch.number}, and is "
+                f"told that it replaces {told and told.header.branch}",
+            )  # fmt: skip
         elif heard is not None:
             gone, new = difference(tuple(heard.table), tuple(epoch.table))
             if told.header is not heard.header or (told.withdrawn, told.added) != (gone, new):
