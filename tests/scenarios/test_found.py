@@ -47,7 +47,7 @@ def test_two_copies_are_cut_off_alike():
 
 
 def test_a_disk_is_full_when_a_fork_is_to_be_parked():
-    """Found: the second of a chain, which has nothing left to wait, tried a thousand times a second.
+    """Found: the second of a chain had nothing left to wait for: a thousand tries a second.
 
     The silence was forgiven, but not what the epoch had waited upstream.
     """
