@@ -27,7 +27,8 @@ from unbroken.testing.life import CALM_S, EPOCH_S, Fault, Life, Piece
 #: Bounds in seconds; a question that was lost in a cut is asked again within a second and a half.
 BOUNDS_S = (1.0, 2.0, 2.0, 3.0)
 _OTHERS = (
-    "crash", "crash", "fuse", "fuse", "stumble", "stumble", "pause", "pause", "full", "lag", "sink",
+    "crash", "crash", "fuse", "fuse", "stumble", "stumble", "pause", "pause", "full", "lag",
+    "others", "others",
     "lose", "power", "repeat", "drift", "isolate",
 )  # fmt: skip
 _PROTECTIONS = ("restart", "restart", "active", "passive")
@@ -61,6 +62,8 @@ def _piece(chance: Random, name: str, before: list[Piece], bound_s: float) -> Pi
     narrow, wide = ("map", "window", "session", "count"), ("union", "union", "join", "map", "count")
     operator = chance.choice(wide if len(inputs) == 2 else narrow)
     protection = chance.choice(_PROTECTIONS)
+    if protection == "passive" and chance.random() < 0.2:
+        operator = "draw"
     bounded = name == "c" or chance.random() < 0.75
     return Piece(
         name, operator, tuple(sorted(inputs)), protection,
@@ -108,7 +111,7 @@ def _cut(chance: Random, at_s: float, life: Life, nodes: list[str]) -> list[Faul
 
 def _other(chance: Random, at_s: float, cut: Fault, nodes: list[str], life: Life) -> Fault:
     who = chance.choice((cut.who, cut.other if cut.other in nodes else cut.who, *nodes))
-    for_s = round(chance.choice((0.3, 1.0, 3.0)) * chance.uniform(0.7, 1.3), 2)
+    for_s = round(chance.choice((0.3, 1.0, 3.0, 8.0)) * chance.uniform(0.7, 1.3), 2)
     what = chance.choice(_OTHERS)
     if what in ("lose", "power") and any(p.protection == "restart" for p in life.pieces):
         what = "crash"  # Nobody else has what it needs; not solved yet: docs/simulator.md.
@@ -123,7 +126,7 @@ def _other(chance: Random, at_s: float, cut: Fault, nodes: list[str], life: Life
         return Fault(at_s, what, who, for_s, much=chance.choice((0.9, 1.1)))
     if what == "repeat":
         return Fault(at_s, what, "network", for_s, much=0.3)
-    if what == "sink":
-        sink = f"sink-{chance.choice(life.sinks)}"
-        return Fault(at_s, chance.choice(("crash", "pause")), sink, for_s)
+    if what == "others":
+        others = ("keeper", "control", *(f"sink-{name}" for name in life.sinks))
+        return Fault(at_s, chance.choice(("crash", "pause")), chance.choice(others), for_s)
     return Fault(at_s, what, who, for_s)
