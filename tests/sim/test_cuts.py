@@ -11,7 +11,7 @@ from test_seeds import FIRST, FRESH, GROUP, live
 from unbroken.testing import Fault, Life, Piece, Sim, simulate
 from unbroken.testing.cut_lives import random_cut_life
 
-FIXED = 75
+FIXED = 50
 RELAYS = (Piece("a", "map", ("s1",), "restart"), Piece("b", "map", ("s2",), "restart"))
 
 

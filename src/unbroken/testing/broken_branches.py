@@ -7,6 +7,7 @@ from typing import Any
 from unbroken.node.branch import Branch
 from unbroken.node.lines import Lines
 from unbroken.node.replica import Replica
+from unbroken.streams.branch_log import BranchLog
 from unbroken.tentative.branch import Bound, Silence
 from unbroken.tentative.hearing import Hearing, Wanted
 from unbroken.testing.branches import Both, BoundRun
@@ -94,6 +95,26 @@ def never_ends() -> list[Change]:
 def at_once() -> list[Change]:
     """Nobody waits for an input that is late."""
     return [(Bound, "wait_s", lambda self, waited_s=0.0: 0.0)]
+
+
+def never_parts() -> list[Change]:
+    """A fragment waits for missing input, however long."""
+    return [(Lines, "_due_s", lambda self, number: None)]
+
+
+def unmarked_branch() -> list[Change]:
+    """Consumers ask for the number of a tentative epoch alone, whoever speaks by now."""
+    news = BranchLog.news
+
+    def always(self: BranchLog, branch: str, start: int, wait_s: float) -> Any:
+        told, headers = news(self, branch, start, wait_s)
+        return (told and "the branch"), headers
+
+    def read(self: BranchLog, branch: str, number: int) -> Any:
+        return before(self, self.branch, number)
+
+    before = BranchLog.read
+    return [(BranchLog, "news", always), (BranchLog, "read", read)]
 
 
 def forgets() -> list[Change]:

@@ -193,6 +193,8 @@ VARIANTS: dict[str, Variant] = {
         Variant("a missing input's watermark stands still", broken_branches.not_lifted, cuts=True),
         Variant("a branch that never ends", broken_branches.never_ends, cuts=True),
         Variant("tentative without having waited", broken_branches.at_once, cuts=True),
+        Variant("no result without all of its input", broken_branches.never_parts, cuts=True),
+        Variant("branches without a name", broken_branches.unmarked_branch, cuts=True),
         Variant("nobody is told what is replaced", broken_branches.forgets, cuts=True),
         Variant("a tentative epoch taken for a stable one", broken_branches.stable_reads_on,
                 cuts=True),
