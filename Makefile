@@ -46,7 +46,7 @@ test-quick:
 # in three hundred still finds something (docs/simulator.md).
 long: java
 	$(PYTEST) --basetemp=build/long -m slow tests/features
-	UNBROKEN_SEEDS=200 $(PYTEST) --basetemp=build/long tests/sim/test_seeds.py -k fresh
+	UNBROKEN_SEEDS=200 $(PYTEST) --basetemp=build/long tests/sim/test_seeds.py tests/sim/test_cuts.py -k fresh
 
 bench: env
 	$(BIN)/python bench/overhead.py
