@@ -180,7 +180,8 @@ class Branch:
             due_s = self._due_s(number)
             if due_s is None or now_s < due_s:
                 return False
-        self._waited_s = self._silence.waited_s(number, now_s=now_s) if missing else 0.0
+        # Also if nothing is missing any more: whoever reads it has that much less to wait.
+        self._waited_s = self._silence.waited_s(number, now_s=now_s)
         self._missing = self._silence.silent(number)
         self._given = {
             name: self._arrivals.said(name, number) or _nothing(name, number, schema)

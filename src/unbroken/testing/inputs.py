@@ -34,6 +34,8 @@ class Inputs:
         self._watch, self._heard = watch, heard
         #: Of a fragment with a delay bound: when each epoch came, by stream; for the checkers.
         self.came_s: dict[tuple[str, int], float] = {}
+        #: And on which branch it was heard, if it was.
+        self.branches: dict[tuple[str, int], str] = {}
         self._buffers: dict[str, dict[int, Epoch]] = {name: {} for name in streams}
         self.error: UnbrokenError | None = None
         self._stopped = self._speaks_for = False
@@ -57,13 +59,14 @@ class Inputs:
         if not self._stopped:
             self._buffers[name][epoch.number] = epoch
             if self._heard is not None:
-                self.came_s[name, epoch.number] = self._now_s()
+                self.came_s.setdefault((name, epoch.number), self._now_s())
             self._arrived(name, epoch.number)
             self._changed.notify_all()
 
     def _hear(self, name: str, epoch: Epoch) -> None:
         if not self._stopped and self._heard is not None:
-            self.came_s[name, epoch.number] = self._now_s()
+            self.came_s.setdefault((name, epoch.number), self._now_s())
+            self.branches[name, epoch.number] = epoch.header.branch
             self._heard(name, epoch)
             self._changed.notify_all()
 

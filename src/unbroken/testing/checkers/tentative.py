@@ -19,6 +19,7 @@ from typing import Any
 
 from unbroken.epochs import TENTATIVE
 from unbroken.policies.past import Marks
+from unbroken.streams.flight import POLL_S
 from unbroken.tentative.branch import MOMENT_PART, WAITING_PART
 from unbroken.tentative.hearing import LEAD_EPOCHS
 from unbroken.testing.checkers import Checkers
@@ -164,13 +165,11 @@ class Tentative(Checkers):
     def _waits(self, run: Any, number: int, inputs: Sequence[Epoch]) -> None:
         """Invariant 12: an epoch is given to a branch."""
         now_s, stream, bound_s = self._sim.world.now_s, run._plan.name, self._bound_s(run)
-        came_s = run.branch._inputs.came_s
+        came_s, heard = run.branch._inputs.came_s, run.branch._inputs.branches
         upstream_s = {
-            epoch.header.stream: self._waited_s.get(
-                (epoch.header.stream, epoch.header.branch, number), 0.0
-            )
-            for epoch in inputs
-            if (epoch.header.stream, number) in came_s
+            name: self._waited_s.get((name, heard.get((name, number), ""), number), 0.0)
+            for name in (epoch.header.stream for epoch in inputs)
+            if (name, number) in came_s
         }
         total_s = max(
             (before + now_s - came_s[name, number] for name, before in upstream_s.items()),
@@ -216,6 +215,10 @@ class Tentative(Checkers):
             inputs = replica.branch._inputs if replica.branch is not None else replica._inputs
             if replica.fragment.bound is None or run is None or run.ended or inputs is None:
                 continue
+            if self._held(replica):
+                # When there is room again, it is looked for after a while.
+                self._excused_s[node] = self._sim.world.now_s + POLL_S
+                continue
             number, asked_s = run.asked
             came = [at for (_, n), at in inputs.came_s.items() if n == number]
             if not came or number < 1 or run._after + 1 != number or run._step != run._ask:
@@ -228,6 +231,12 @@ class Tentative(Checkers):
                     12, f"epoch {number} of {name} waits for {waited_s:.2f} s on {node}, its bound "
                     f"is {self._bound_s(run):g} s",
                 )  # fmt: skip
+
+    @staticmethod
+    def _held(replica: Any) -> bool:
+        """Whether a log is full: then nobody goes on, and says so."""
+        branch = replica.branch
+        return bool(replica.full or (branch and branch._said.bytes >= branch._bytes_max))
 
     # Who follows.
 
