@@ -76,6 +76,17 @@ def test_an_input_with_a_shorter_bound_is_cut_off():
     assert parted["d"] - parted["c"] > 1.6
 
 
+def test_all_of_an_epoch_has_come_when_a_branch_says_it():
+    """Found: it said that the epoch had not waited, and one further on it waited once more.
+
+    Only one of its inputs was late there; the other one had waited for it.
+    """
+    first = Piece("c", "union", ("a", "b"), "restart", max_delay=2.0, when_cut="delay")
+    second = Piece("d", "map", ("c", "s2"), "restart", max_delay=2.0, when_cut="delay")
+    faults = [Fault(6.9, "crash", "node-2", 2.3), Fault(8.9, "cut", "node-4", 5.7, "keeper")]
+    assert simulate(cut_life(first, second, nodes=4, faults=faults)).violation is None
+
+
 def test_the_stable_line_reads_faster_than_the_branch():
     """Found: what it had acked was trimmed before the branch had read it, and the branch died.
 
