@@ -160,7 +160,9 @@ class Tentative(Checkers):
 
     def _limit_s(self, bound_s: float, upstream_s: float) -> float:
         waits_s = WAITING_PART * bound_s * self._clocks[1]
-        return max(waits_s, upstream_s) + MOMENT_PART * bound_s + EPOCH_S + SLACK_S
+        # Whoever waits for room in a log looks for it again after a while.
+        room_s = POLL_S if self._sim.life.log_bytes_max else 0.0
+        return max(waits_s, upstream_s) + MOMENT_PART * bound_s + EPOCH_S + SLACK_S + room_s
 
     def _waits(self, run: Any, number: int, inputs: Sequence[Epoch]) -> None:
         """Invariant 12: an epoch is given to a branch."""
@@ -216,8 +218,7 @@ class Tentative(Checkers):
             if replica.fragment.bound is None or run is None or run.ended or inputs is None:
                 continue
             if self._held(replica):
-                # When there is room again, it is looked for after a while.
-                self._excused_s[node] = self._sim.world.now_s + POLL_S
+                self.excuse(node)
                 continue
             number, asked_s = run.asked
             came = [at for (_, n), at in inputs.came_s.items() if n == number]
