@@ -60,7 +60,7 @@ def random_cut_life(seed: int, *, epochs: int = 200) -> Life:
 def _piece(chance: Random, name: str, before: list[Piece], bound_s: float) -> Piece:
     """The first one joins the relays; those behind it read it, and perhaps something else."""
     if name == "c":
-        inputs = ("a", "b")
+        inputs: tuple[str, ...] = ("a", "b")
     else:
         others = ["s1", "s2", "a", "b"]
         inputs = (before[-1].name, *chance.sample(others, chance.choice((0, 0, 1))))

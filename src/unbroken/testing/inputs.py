@@ -31,7 +31,7 @@ class Inputs:
         heard: Callable[[str, Epoch], None] | None = None,
     ) -> None:  # fmt: skip
         self._changed, self._arrived, self._consumer = changed, arrived, consumer
-        self._watch, self._heard = watch, heard
+        self._world, self._watch, self._heard = world, watch, heard
         #: Of a fragment with a delay bound: when each epoch came, by stream; for the checkers.
         self.came_s: dict[tuple[str, int], float] = {}
         #: And on which branch it was heard, if it was.
@@ -39,7 +39,6 @@ class Inputs:
         self._buffers: dict[str, dict[int, Epoch]] = {name: {} for name in streams}
         self.error: UnbrokenError | None = None
         self._stopped = self._speaks_for = False
-        self._now_s = lambda: world.now_s
         self._followers: list[Follower | Both] = []
         for name in streams:
             given = (world, network, watch, name, first, partial(book.replicas, name))
@@ -59,13 +58,13 @@ class Inputs:
         if not self._stopped:
             self._buffers[name][epoch.number] = epoch
             if self._heard is not None:
-                self.came_s.setdefault((name, epoch.number), self._now_s())
+                self.came_s.setdefault((name, epoch.number), self._world.now_s)
             self._arrived(name, epoch.number)
             self._changed.notify_all()
 
     def _hear(self, name: str, epoch: Epoch) -> None:
         if not self._stopped and self._heard is not None:
-            self.came_s.setdefault((name, epoch.number), self._now_s())
+            self.came_s.setdefault((name, epoch.number), self._world.now_s)
             self.branches[name, epoch.number] = epoch.header.branch
             self._heard(name, epoch)
             self._changed.notify_all()
