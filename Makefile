@@ -45,8 +45,9 @@ test-quick:
 # What takes longer than a change should wait for.  Fresh lives are others in every run: about one
 # in three hundred still finds something (docs/simulator.md).
 long: java
+	UNBROKEN_SEEDS=200 $(PYTEST) --basetemp=build/long tests/sim/test_cuts.py -k fresh
 	$(PYTEST) --basetemp=build/long -m slow tests/features
-	UNBROKEN_SEEDS=200 $(PYTEST) --basetemp=build/long tests/sim/test_seeds.py tests/sim/test_cuts.py -k fresh
+	UNBROKEN_SEEDS=200 $(PYTEST) --basetemp=build/long tests/sim/test_seeds.py -k fresh
 
 bench: env
 	$(BIN)/python bench/overhead.py

@@ -22,7 +22,7 @@ from random import Random
 
 from unbroken.control.placement import place
 from unbroken.tentative.branch import DELAY, PROCESS
-from unbroken.testing.life import CALM_S, EPOCH_S, Fault, Life, Piece, with_small_logs
+from unbroken.testing.life import CALM_S, EPOCH_S, SMALL_KEEP_EPOCHS, Fault, Life, Piece
 
 #: Bounds in seconds; a question that was lost in a cut is asked again within a second and a half.
 BOUNDS_S = (1.0, 2.0, 2.0, 3.0)
@@ -54,7 +54,7 @@ def random_cut_life(seed: int, *, epochs: int = 200) -> Life:
     nodes = max(copies, chance.choice((3, 3, 4, 5, 6)))
     life = Life(seed, nodes, ("s1", "s2"), tuple(pieces), epochs, (), sinks)
     life = replace(life, faults=tuple(_faults(chance, life)))
-    return with_small_logs(life, small.choice((70, 90))) if bounded else life
+    return _with_small_logs(life, small.choice((70, 90))) if bounded else life
 
 
 def _piece(chance: Random, name: str, before: list[Piece], bound_s: float) -> Piece:
@@ -78,13 +78,19 @@ def _piece(chance: Random, name: str, before: list[Piece], bound_s: float) -> Pi
 
 
 def _frugal(piece: Piece) -> Piece:
-    """The same as far as its logs can be small (see `life.with_small_logs`).
+    """The same as far as its logs can be small: the pairs of a join may need more.
 
     Without copies: a copy that holds a log is given up, and its producer may hear of that before it
     is on record.  Not solved yet: docs/simulator.md.
     """
     operator = {"join": "union", "draw": "count"}.get(piece.operator, piece.operator)
     return replace(piece, protection="restart", operator=operator)
+
+
+def _with_small_logs(life: Life, rows: int) -> Life:
+    """The same with logs that a cut of some seconds fills; its sinks are there all the time."""
+    faults = tuple(fault for fault in life.faults if not fault.who.startswith("sink-"))
+    return replace(life, faults=faults, log_bytes_max=rows, keep_epochs=SMALL_KEEP_EPOCHS)
 
 
 def _faults(chance: Random, life: Life) -> list[Fault]:

@@ -158,10 +158,10 @@ def random_life(
     nodes = max(max(p.policy.copies for p in pieces), chance.choice((2, 3, 3, 4, 4, 5, 6, 7)))
     life = Life(seed, nodes, sources, tuple(pieces), epochs, (), tuple(sinks))
     life = replace(life, faults=tuple(_faults(chance, life, faults)))
-    return with_small_logs(life, chance.choice((80, 120))) if chance.random() < 0.3 else life
+    return _with_small_logs(life, chance.choice((80, 120))) if chance.random() < 0.3 else life
 
 
-def with_small_logs(life: Life, rows: int) -> Life:
+def _with_small_logs(life: Life, rows: int) -> Life:
     """The same with logs that a pause of some seconds fills, where they can be that small.
 
     The history of an upstream-backup fragment and the pairs of a join may need more.  A sink that

@@ -258,13 +258,15 @@ class SinkShell:
     def __init__(self, sim: Any, process: Process) -> None:
         self._sim, self._process = sim, process
         self.name, self.stream = process.name, process.name.split("-")[1]
+        #: Where results may be tentative they are shown too, as by `cluster.follow`.
+        self._kind: Any = partial(Both, heard=self._hear) if sim.life.bounded else Follower
+        #: What it follows with.
+        self.both: Any = None
         self.log = Log(sim.folder(process) / "out", self.stream + "~out", sync=True)
         self._book = BookReader(Peer(sim.network, sim.world, KEEPER))  # type: ignore[arg-type]
         self.consumer = process.name.replace("-", "_")
         sim.network.door(process)
         self.error: UnbrokenError | None = None
-        #: Of a life with tentative results: what was heard of them.
-        self.both: Both | None = None
         spawn(sim.world, process, self._start)
 
     @property
@@ -282,18 +284,11 @@ class SinkShell:
         self._follow()
 
     def _follow(self) -> None:
-        given = (
+        self.both = self._kind(
             self._sim.world, self._sim.network, self._sim.watch, self.stream, self.log.next,
-            partial(self._book.replicas, self.stream),
+            partial(self._book.replicas, self.stream), consumer=self.consumer,
+            taken=self._write, failed=self._broke,
         )  # fmt: skip
-        how: dict[str, Any] = {
-            "consumer": self.consumer, "taken": self._write, "failed": self._broke,
-        }  # fmt: skip
-        if self._sim.life.bounded:
-            # As `cluster.follow`: what is tentative is shown too.
-            self.both = Both(*given, heard=partial(self._sim.watch.hears, self), **how)
-        else:
-            Follower(*given, **how)
 
     def _write(self, epoch: Epoch) -> None:
         try:
@@ -309,6 +304,9 @@ class SinkShell:
         number = epoch.number
         ack = {"do": "ack", "consumer": self.consumer, "term": 1, "processed": number}
         self._book.tell(self.stream, {**ack, "need": number + 1})
+
+    def _hear(self, epoch: Epoch) -> None:
+        self._sim.watch.hears(self, epoch)
 
     def _broke(self, error: UnbrokenError) -> None:
         self._sim.world.say(f"stops: {error.what}")
