@@ -49,6 +49,7 @@ test-quick:
 # What takes longer than a change should wait for: slow tests, and more fresh lives, which are
 # others in every run (docs/simulator.md).
 long: java
+	UNBROKEN_SEEDS=200 $(PYTEST) --basetemp=build/long tests/sim/test_cuts.py -k fresh
 	$(PYTEST) --basetemp=build/long -m slow tests/features
 	UNBROKEN_SEEDS=1000 $(PYTEST) --basetemp=build/long tests/sim/test_seeds.py -k fresh
 

@@ -53,6 +53,13 @@ def window(rows: Any) -> Any:
     return grouped.agg(F.sum("v").alias("v")).selectExpr("window.end AS ts", "k", "v % 10007 AS v")
 
 
+def union(left: Any, right: Any) -> Any:
+    """`union`."""
+    both = _marked(left).union(_marked(right))
+    grouped = both.groupBy(F.window("ts", f"{WINDOW_MS} milliseconds"), "k")
+    return grouped.agg(F.sum("v").alias("v")).selectExpr("window.end AS ts", "k", "v % 10007 AS v")
+
+
 def sessions(rows: Any) -> Any:
     """`session`."""
     grouped = _marked(rows).groupBy(F.session_window("ts", f"{QUIET_MS} milliseconds"), "k")
@@ -81,7 +88,8 @@ def count(rows: Any) -> Any:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "map": repeatable, "window": window, "session": sessions, "join": join, "count": count,
+    "map": repeatable, "window": window, "union": union, "session": sessions, "join": join,
+    "count": count,
 }  # fmt: skip
 
 

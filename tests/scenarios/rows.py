@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from unbroken.testing import Fault, Life, Piece, Sim, broken
+from unbroken.testing import Fault, Life, Piece, Sim, broken, broken_branches
 from unbroken.testing.broken import Change
 from unbroken.testing.life import SMALL_KEEP_EPOCHS
 from unbroken.testing.variants import VARIANTS
@@ -71,6 +71,26 @@ def _caught_up_one_by_one(sim: Sim) -> bool:
     return sorted(sim.watch.contents["a"])[:200] == list(range(200))
 
 
+def _heard_before_it_was_stable(sim: Sim) -> bool:
+    """The sink heard tentative epochs, and each of them has been replaced."""
+    replaced = [epoch for epoch in sim.sinks()[0].log._kept.values() if epoch.replaces]
+    return any(epoch.replaces.header.branch == "1@node-1" for epoch in replaced)
+
+
+def _nothing_waited_longer(sim: Sim) -> bool:
+    """No epoch has waited for more than 0.9 X and an epoch, on all levels together."""
+    return 1.7 < max(sim.watch.waits_s) < 0.9 * 2.0 + 0.1
+
+
+def _windows_closed_meanwhile(sim: Sim) -> bool:
+    """Between 7 and 10 s windows closed that end after the last row of what was missing."""
+    said = [e for epochs in sim.watch.said.values() for n, e in epochs.items() if 70 <= n < 100]
+    return len({row[0] for epoch in said for row in epoch.table if row[0] >= 5500}) >= 4
+
+
+#: One input can be missing while the other one is there.
+RELAYS = (Piece("a", "map", ("s1",), "restart"), Piece("b", "map", ("s2",), "restart"))
+TENTATIVE = Piece("c", "union", ("a", "b"), "restart", max_delay=2.0)
 CHAIN = (Piece("a", "map", ("s1",), "upstream"), Piece("b", "window", ("a",), "upstream"))
 ACTIVE = Piece("a", "count", ("s1",), "active")
 PASSIVE = Piece("a", "count", ("s1",), "passive")
@@ -136,16 +156,55 @@ ROWS: dict[int, Row] = {
         Shown(("tests/unit/test_guarantee.py::test_arbitrary_and_stateless_needs_one_writer",
                "tests/unit/test_guarantee.py::test_arbitrary_state_is_sent_in_front")),
     ),
-    7: (Shown(("tests/unit/test_both.py::test_a_stable_copy_of_another_replica_wins",)),),
+    7: (
+        Lived(
+            life([*RELAYS, Piece("c", "count", ("a", "b"), "active", max_delay=1.0)],
+                 [Fault(5.0, "cut", "node-1", 5.0, "node-3"),
+                  Fault(5.0, "lag", "node-4", 5.0, much=30.0)], nodes=4),
+            ("fault: lag node-4", "node-1: c@node-1: going tentative: b silent for 0.9 s",
+             r"node-1: c@node-1: stable again: corrected epochs 4\d to"),
+            without=rule("a stable epoch taken for a copy of a tentative one"),
+            also=_heard_before_it_was_stable,
+        ),
+        Shown(("tests/unit/test_both.py::test_a_stable_copy_of_another_replica_wins",)),
+    ),
     8: (
+        Lived(
+            life([*RELAYS, TENTATIVE], [Fault(5.0, "cut", "node-3", 5.0, "node-2")]),
+            ("node-3: c@node-3: going tentative: b silent for 1.8 s",
+             "node-3: c@node-3: the stable line goes on after epoch",
+             "node-3: c@node-3: stable again"),
+            without=broken_branches.restored_first,
+            also=_nothing_waited_longer,
+        ),
         Shown((
             "tests/unit/test_lines.py::test_new_results_go_on_while_the_stable_line_catches_up",
             "tests/features/test_partition.py::"
             "test_results_go_on_within_the_bound_and_are_corrected_after",
         )),
     ),
-    9: (Shown(("tests/unit/test_lines.py::test_watermarks_are_lifted_for_what_is_missing",)),),
+    9: (
+        Lived(
+            life([*RELAYS, TENTATIVE], [Fault(5.0, "cut", "node-3", 5.0, "node-2")]),
+            ("node-3: c@node-3: going tentative: b silent for 1.8 s", "stable again"),
+            without=rule("a missing input's watermark stands still"),
+            also=_windows_closed_meanwhile,
+        ),
+        Shown(("tests/unit/test_lines.py::test_watermarks_are_lifted_for_what_is_missing",)),
+    ),
     10: (
+        Lived(
+            life([*RELAYS, TENTATIVE, replace(TENTATIVE, name="d", operator="map", inputs=("c",)),
+                  replace(TENTATIVE, name="e", operator="count", inputs=("d",))],
+                 [Fault(5.0, "cut", "node-3", 5.0, "node-2")], nodes=5),
+            ("node-3: c@node-3: going tentative: b silent for 1.8 s",
+             "node-4: d@node-4: going tentative: c tentative",
+             "node-5: e@node-5: going tentative: d tentative",
+             "node-3: c@node-3: stable again", "node-4: d@node-4: stable again",
+             "node-5: e@node-5: stable again"),
+            without=rule("waits that add up along a chain"),
+            also=_nothing_waited_longer,
+        ),
         Shown((
             "tests/unit/test_lines.py::"
             "test_what_is_tentative_upstream_is_tentative_here_and_the_bound_counts_once",

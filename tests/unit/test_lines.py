@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,7 @@ from layers_by_hand import commit, plan, work
 
 from unbroken.checkpoints import fork
 from unbroken.epochs import TENTATIVE, Epoch, Header, digest_of_rows
-from unbroken.errors import DiskError, FenceError, FragmentFailed
+from unbroken.errors import CheckpointLost, DiskError, FenceError, FragmentFailed
 from unbroken.node import branch, lines, replica
 from unbroken.node.replica import Replica
 from unbroken.policies import Restart
@@ -326,6 +327,44 @@ def test_a_branch_that_fails_is_given_up_and_the_stable_line_goes_on(world: Make
     assert w.replica.branch.name == "2@node-1"
     w.feed("west", 3, 5)
     w.until(lambda: w.replica.branch is None and w.stable() == complete(6))
+
+
+def test_a_fork_that_cannot_be_parked_is_tried_again_after_the_bound(
+    world: Make, monkeypatch: pytest.MonkeyPatch
+):
+    """Also if the epoch has waited upstream for all of it: not at once, again and again."""
+    w = world()
+    w.both(0, 2)
+    w.until(lambda: w.replica.committed == 2)
+    tries: list[float] = []
+    park = fork.park
+
+    def full(*given: Any, **how: Any) -> fork.Start:
+        tries.append(time.monotonic())
+        if len(tries) < 3:
+            raise DiskError("no space left")
+        return park(*given, **how)
+
+    monkeypatch.setattr(lines.fork, "park", full)
+    w.western.begin("7@far", after=2)
+    w.feed("east", 3, 3)
+    w.say(3, waited_s=0.9 * X_S)
+    w.until(lambda: w.said == [3])
+    assert [later - before > 0.8 * X_S for before, later in pairwise(tries)] == [True, True]
+
+
+def test_a_branch_goes_on_without_what_its_stable_line_has_acked_before_it(world: Make):
+    """It was trimmed: to the branch an input that is missing."""
+    w = world()
+    w.both(0, 2)
+    w.until(lambda: w.replica.committed == 2)
+    w.feed("east", 3, 4)
+    w.until(lambda: w.said == [3, 4])
+    assert w.replica.branch is not None
+    w.replica.branch._inputs.error = CheckpointLost("west: epoch 3 was trimmed")
+    w.feed("east", 5, 5)
+    w.until(lambda: w.said == [3, 4, 5])
+    assert w.replica.branch.failure() is None
 
 
 def test_delay_waits_the_bound_for_every_epoch(world: Make):

@@ -55,13 +55,21 @@ def test_suspend_waits_however_long():
 
 def test_the_bound_counts_once_along_a_chain():
     """Scenario 10: what the epoch has waited upstream is not waited for again."""
-    waits = silence()
+    for waited_s, due_s in ((2.0, 10.7), (2.7, 10.15), (9.0, 10.15)):
+        waits = silence()
+        waits.heard("east", 412, now_s=10.0, waited_s=waited_s)
+        assert waits.due_s(412) == pytest.approx(due_s), "at least a moment for one that keeps up"
+    waits.heard("east", 413, now_s=11.0, waited_s=9.0)
+    assert waits.due_s(413) == 11.0, "none for one that is behind"
+
+
+def test_what_waits_here_and_what_waited_upstream_did_so_at_the_same_time():
+    """An upstream fragment with a shorter bound does not make this one go on before its own."""
+    waits = silence(PROCESS, "east", "west", "north")
     waits.arrived("east", 412, now_s=10.0)
-    assert waits.due_s(412, waited_s=2.0) == pytest.approx(10.7)
-    assert waits.due_s(412, waited_s=2.7) == pytest.approx(10.15), "a moment for one that keeps up"
-    assert waits.due_s(412, waited_s=9.0) == pytest.approx(10.15)
-    waits.arrived("east", 413, now_s=11.0)
-    assert waits.due_s(413, waited_s=9.0) == 11.0, "none for one that is behind"
+    waits.heard("west", 412, now_s=10.9, waited_s=0.9)
+    assert waits.due_s(412) == pytest.approx(10.0 + 2.7)
+    assert waits.waited_s(412, now_s=12.7) == pytest.approx(2.7)
 
 
 def test_process_waits_only_for_those_who_keep_up():
@@ -136,10 +144,10 @@ def test_an_input_that_is_tentative_itself_is_not_waited_for_again():
     """Scenario 10: the first of a chain has waited, those behind it follow at once."""
     waits = silence()
     waits.arrived("east", 412, now_s=10.0)
-    waits.heard("west", 412, now_s=12.8)
+    waits.heard("west", 412, now_s=12.8, waited_s=2.7)
     assert waits.missing(412) == ["west"]
     assert waits.silent(412) == []
-    assert waits.due_s(412, waited_s=2.7) == pytest.approx(10.0)
+    assert waits.due_s(412) == pytest.approx(12.7), "at once"
     assert waits.sentence(412, now_s=12.8) == "going tentative: west tentative"
     waits.arrived("east", 413, now_s=13.0)
     waits.heard("west", 413, now_s=13.1)

@@ -25,6 +25,10 @@ def register(commands: Any) -> None:
     parser.add_argument(
         "--policy", default="", help="only these: active,passive,upstream,gap,restart (all)"
     )
+    parser.add_argument(
+        "--cuts", action="store_true",
+        help="lives with delay bounds whose inputs are cut off; other faults come with them",
+    )  # fmt: skip
     parser.add_argument("--minutes", type=float, default=0.0, help="ends after so long (never)")
     parser.add_argument("--epochs", type=int, default=200, help="epochs of each life (200)")
     parser.add_argument("--variant", default="", help="a protocol that is broken on purpose")
@@ -35,6 +39,7 @@ def run(given: argparse.Namespace) -> int:
     """Lives one life after the other; 1 if an invariant does not hold."""
     # Not before: importing the node's classes takes a second.
     from unbroken.testing import life as lives
+    from unbroken.testing.cut_lives import random_cut_life
     from unbroken.testing.variants import variant
 
     faults = arguments.chosen("--faults", given.faults or ",".join(lives.FAULTS), lives.FAULTS)
@@ -45,7 +50,12 @@ def run(given: argparse.Namespace) -> int:
     busy_s = time.process_time()  # On a machine that others use, that is what can be compared.
     with variant(given.variant):
         for seed in range(given.first, given.first + given.seeds):
-            life = lives.random_life(seed, faults=faults, policies=policies, epochs=given.epochs)
+            if given.cuts:
+                life = random_cut_life(seed, epochs=given.epochs)
+            else:
+                life = lives.random_life(
+                    seed, faults=faults, policies=policies, epochs=given.epochs
+                )
             result = _live(life)
             done += 1
             epochs, failures = epochs + result.epochs, failures + result.failures
@@ -98,4 +108,5 @@ def _tell(given: argparse.Namespace, result: Any) -> None:
         )
         if value
     )  # fmt: skip
+    options += " --cuts" if given.cuts else ""
     print(f"\nTo see it again: unbroken sim --seeds 1 --from {result.life.seed}{options}")

@@ -6,7 +6,9 @@
   large the state is (scenario 8).  Its checkpoint does not count any more: the fork that was parked
   does.
 * A missing input's epoch is what that input says tentatively, or empty.  What comes of it later,
-  when the branch is past that number, is dropped here: the stable line reads it for itself.
+  when the branch is past that number, is dropped here: the stable line reads it for itself.  It may
+  read faster, and what it has acked be trimmed before the branch has it: then that input stays
+  missing here.
 * An epoch is given to all of Spark's sources alike, as it was when it was released, also if the
   missing part comes between two of their questions.
 * It acks nothing, ships nothing, and leaves nothing behind: unless it *converges*.  Then, when all
@@ -24,7 +26,7 @@ import pyarrow as pa
 from unbroken.engine.plan import Plan
 from unbroken.engine.run import Run
 from unbroken.epochs import TENTATIVE, Epoch, Header
-from unbroken.errors import FenceError, FragmentFailed
+from unbroken.errors import CheckpointLost, FenceError, FragmentFailed
 from unbroken.gate import Gate
 from unbroken.node.inputs import Waiting
 from unbroken.node.parts import Parts, nth_slice
@@ -66,18 +68,12 @@ class Arrivals:
             len(said) < SAID_EPOCHS_MAX and size < SAID_BYTES_MAX
         ):
             said[epoch.number] = epoch
-            self.silence.heard(stream, epoch.number, now_s=time.monotonic())
+            waited_s = epoch.header.waited_s
+            self.silence.heard(stream, epoch.number, now_s=time.monotonic(), waited_s=waited_s)
 
     def said(self, stream: str, number: int) -> Epoch | None:
         """What `stream` says tentatively."""
         return self._said.get(stream, {}).get(number)
-
-    def waited_s(self, number: int, inputs: Waiting) -> float:
-        """How long epoch `number` has waited upstream: the most that any of its inputs tells."""
-        missing = self.silence.missing(number)
-        epochs = [inputs.epoch(name, number) for name in self.silence.inputs if name not in missing]
-        epochs += [said for name in missing if (said := self.said(name, number)) is not None]
-        return max((epoch.header.waited_s for epoch in epochs), default=0.0)
 
     def done(self, number: int) -> None:
         """Epoch `number` is done, and those before it."""
@@ -191,7 +187,9 @@ class Branch:
 
     def _release(self, after: int, now_s: float) -> bool:
         """Whether the epoch after `after` is released, now or before."""
-        if self._ended or self._inputs.error is not None:
+        error = self._inputs.error
+        # What is gone the stable line has taken, faster than this branch: an input that is missing.
+        if self._ended or (error is not None and not isinstance(error, CheckpointLost)):
             raise FenceError(f"branch {self.name} has ended", hint="the stable line goes on")
         number = after + 1
         if self._gate.released == number:
@@ -207,9 +205,8 @@ class Branch:
             due_s = self._due_s(number)
             if due_s is None or now_s < due_s:
                 return False
-        since_s = self._silence.waits_since_s(number)
-        waited_s = 0.0 if since_s is None or not missing else now_s - since_s
-        self._waited_s = self._arrivals.waited_s(number, self._inputs) + waited_s
+        # Also if nothing is missing any more: whoever reads it has that much less to wait.
+        self._waited_s = self._silence.waited_s(number, now_s=now_s)
         self._missing = self._silence.silent(number)
         self._given = {
             name: self._arrivals.said(name, number) or _nothing(name, number, schema)
@@ -228,10 +225,8 @@ class Branch:
         return True
 
     def _due_s(self, number: int) -> float | None:
-        return self._silence.due_s(
-            number, waited_s=self._arrivals.waited_s(number, self._inputs), tentative=True,
-            near=is_near(self._stable(), number),
-        )  # fmt: skip
+        near = is_near(self._stable(), number)
+        return self._silence.due_s(number, tentative=True, near=near)
 
     def _committed(self, epoch: int) -> None:
         """Spark has done with `epoch`."""

@@ -64,6 +64,8 @@ class Lines(Health):
         self._arrivals: Arrivals | None = None
         self._parked: fork.Start | None = None
         self._not_resumed: UnbrokenError | None = None
+        #: Not parked before this moment: it could not be the last time.
+        self._park_again_s = float("-inf")
 
     # For the replica.
 
@@ -122,12 +124,11 @@ class Lines(Health):
     def _due_s(self, number: int) -> float | None:
         """When it goes on without what is missing of epoch `number`; None: it waits."""
         assert self._arrivals is not None
-        assert self._inputs is not None
         # Without a commit there is nothing to park; with a branch somebody goes on already.
         if number == 0 or self.branch is not None or self.full:
             return None
-        waited_s = self._arrivals.waited_s(number, self._inputs)
-        return self._arrivals.silence.due_s(number, waited_s=waited_s)
+        due_s = self._arrivals.silence.due_s(number)
+        return None if due_s is None else max(due_s, self._park_again_s)
 
     def _part(self, after: int, now_s: float) -> None:
         """Parks a fork after epoch `after`; the query that runs goes on as the branch."""
@@ -140,9 +141,10 @@ class Lines(Health):
         try:
             parked = fork.park(self.folder, self.term, with_watermarks=self.notes_watermarks)
         except UnbrokenError as error:
-            # Nothing has changed: it waits, and tries again after the bound.
+            # Nothing has changed: it waits, and tries again after the bound.  However long the
+            # epoch has waited already: whoever tries at once tries without end.
             print(f"{self.name} cannot go on without its input: {error}", file=sys.stderr)
-            self._arrivals.silence.forgive(now_s)
+            self._park_again_s = now_s + (self._arrivals.silence.bound.wait_s() or 0.0)
             return
         assert parked.epoch == after, "what is committed is what was acked"
         self.branch = Branch(

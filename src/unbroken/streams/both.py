@@ -116,6 +116,8 @@ class Both:
                 for gone in listening.keys() - found.keys():
                     del listening[gone]
                     self._peers.pop(gone).close()
+                    with self._lock:
+                        self._hearing.silent(gone)
                 for replica, address in found.items():
                     known = listening.get(replica)
                     if known is not None and known[0] == address:

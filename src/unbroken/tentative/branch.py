@@ -6,8 +6,9 @@
     epoch 413   east    ├──┤                      at once (process), or after its own bound (delay)
 
 * X is the longest time that a new result may wait for missing input.  A tenth of it is left for
-  the work itself, so an epoch waits 0.9 X from the moment that the first of its inputs came, less
-  what it has waited upstream: the bound counts once along a chain (scenario 10).
+  the work itself, so what is there of an epoch waits 0.9 X from the moment that it came, less what
+  it has waited upstream: the bound counts once along a chain (scenario 10).  Each input by itself:
+  what one of them has waited upstream, another has waited here meanwhile.
 * A failure that ends within the bound is masked: nothing is tentative.
 * An epoch of which nothing came yet waits for nothing: there is nothing new to say.
 * An input may itself be tentative.  The epoch goes on with what that says, and waits less: in a
@@ -105,8 +106,8 @@ class Silence:
         self._newest = dict.fromkeys(inputs, committed)
         #: The newest that an input has said tentatively.
         self._said = dict.fromkeys(inputs, committed)
-        #: When the first input of an epoch came.
-        self._first_s: dict[int, float] = {}
+        #: When each input of an epoch came, and how long it had waited by then.
+        self._came: dict[int, dict[str, tuple[float, float]]] = {}
         #: Nothing has waited before this moment.
         self._floor_s = float("-inf")
 
@@ -118,17 +119,20 @@ class Silence:
     def arrived(self, stream: str, number: int, *, now_s: float) -> None:
         """Epoch `number` of `stream` is here."""
         self._newest[stream] = max(number, self._newest[stream])
-        self._first_s.setdefault(number, now_s)
+        self._came.setdefault(number, {}).setdefault(stream, (now_s, 0.0))
 
-    def heard(self, stream: str, number: int, *, now_s: float) -> None:
-        """Epoch `number` of `stream` is here as well as it can be: it is tentative itself."""
+    def heard(self, stream: str, number: int, *, now_s: float, waited_s: float = 0.0) -> None:
+        """Epoch `number` of `stream` is here as well as it can be: it is tentative itself.
+
+        It has waited upstream for `waited_s`.
+        """
         self._said[stream] = max(number, self._said[stream])
-        self._first_s.setdefault(number, now_s)
+        self._came.setdefault(number, {}).setdefault(stream, (now_s, waited_s))
 
     def done(self, number: int) -> None:
         """Epoch `number` is done, and those before it."""
-        for old in [each for each in self._first_s if each <= number]:
-            del self._first_s[old]
+        for old in [each for each in self._came if each <= number]:
+            del self._came[old]
 
     def forgive(self, now_s: float) -> None:
         """Nobody could have been heard before this moment: nobody was silent before it.
@@ -156,16 +160,28 @@ class Silence:
         """Since when epoch `number` waits for the rest of its inputs; None if nothing of it is
         here.
         """
-        first_s = self._first_s.get(number)
-        return None if first_s is None else max(first_s, self._floor_s)
+        came = self._came.get(number)
+        return min(max(at_s, self._floor_s) for at_s, _ in came.values()) if came else None
+
+    def waited_s(self, number: int, *, now_s: float) -> float:
+        """How long what there is of epoch `number` has waited, here and upstream.
+
+        >>> silence = Silence(["a", "b", "c"], Bound(3.0), committed=2)
+        >>> silence.arrived("a", 3, now_s=5.0); silence.heard("b", 3, now_s=7.7, waited_s=2.7)
+        >>> round(silence.waited_s(3, now_s=7.7), 3)       # both of them since 5.0
+        2.7
+        """
+        waits = [now_s - max(at_s, self._floor_s) + waited_s
+                 for at_s, waited_s in self._came.get(number, {}).values()]  # fmt: skip
+        return max(waits, default=0.0)
 
     def due_s(
-        self, number: int, *, waited_s: float = 0.0, tentative: bool = False, near: bool = False
-    ) -> float | None:
+        self, number: int, *, tentative: bool = False, near: bool = False
+    ) -> float | None:  # fmt: skip
         """When epoch `number` goes on without what is missing; None if it waits.
 
-        `waited_s` is what it has waited upstream.  `tentative`: the branch exists already, and
-        `near` says that the stable line will soon be where it is.
+        `tentative`: the branch exists already, and `near` says that the stable line will soon be
+        where it is.
 
         >>> silence = Silence(["a", "b"], Bound(1.0, DELAY), committed=2)
         >>> silence.due_s(3) is None                   # nothing of it is here
@@ -173,8 +189,11 @@ class Silence:
         >>> silence.arrived("a", 3, now_s=5.0); silence.due_s(3, tentative=True)
         5.9
         """
-        since_s, wait_s = self.waits_since_s(number), self.bound.wait_s(waited_s)
-        if since_s is None or wait_s is None:
+        since_s = self.waits_since_s(number)
+        if since_s is None:
+            return None
+        wait_s = self.bound.wait_s(self.waited_s(number, now_s=since_s))
+        if wait_s is None:
             return None
         silent = self.silent(number)
         late = [name for name in silent if self._keeps_up(name, number)]

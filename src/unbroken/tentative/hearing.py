@@ -6,7 +6,8 @@
 
 * A stable epoch is taken whenever there is one, from whoever has it (scenario 7).
 * A tentative one is taken only where the stable ones end, and each number once: of several branches
-  one is followed, until it speaks no more.
+  one is followed, until it speaks no more, or another one has left it behind.  Two that speak side
+  by side may lack different inputs; a mixture of them is what nobody has computed.
 * What was said is remembered until the stable epoch of its number comes: it tells what has changed.
   The rows of the oldest are forgotten when they are more than `SAID_BYTES_MAX`, never that they
   were said (invariant 4).
@@ -32,6 +33,8 @@ from unbroken.tentative.correction import replacing
 
 #: Rows of tentative epochs that a consumer remembers, so that it can tell what has changed.
 SAID_BYTES_MAX = 256 << 20
+#: A branch that another one has left so far behind is not followed any more.
+LEAD_EPOCHS = 3
 
 
 @dataclass(frozen=True)
@@ -82,14 +85,24 @@ class Hearing:
     def wanted(self, *, stable_next: int) -> Wanted | None:
         """The next tentative epoch, if one follows what was heard; None if there is none."""
         self._next = max(self._next, stable_next)
-        for replica in (self._followed, *self._branches):
-            branch = self._branches.get(replica) if replica is not None else None
-            if replica is not None and branch is not None:
-                for old in [number for number in branch.headers if number < self._next]:
-                    del branch.headers[old]
-                if self._next in branch.headers:
-                    return Wanted(replica, branch.name, self._next)
+        for branch in self._branches.values():
+            for old in [number for number in branch.headers if number < self._next]:
+                del branch.headers[old]
+        for replica, branch in self._heard().items():
+            if self._next in branch.headers:
+                return Wanted(replica, branch.name, self._next)
         return None
+
+    def _heard(self) -> dict[str, _Branch]:
+        """The branch that is followed, or all of them if it is over or left behind."""
+        followed = self._branches.get(self._followed) if self._followed is not None else None
+        if self._followed is None or followed is None:
+            return self._branches
+        lead = self._next + LEAD_EPOCHS
+        behind = self._next not in followed.headers
+        if behind and any(lead in branch.headers for branch in self._branches.values()):
+            return self._branches
+        return {self._followed: followed}
 
     def failed(self, wanted: Wanted) -> None:
         """Its rows did not come: it must announce them again, or the stable one is there by now."""

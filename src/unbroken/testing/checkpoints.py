@@ -62,6 +62,8 @@ class Checkpoint:
     notes: dict[int, tuple[int | None, ...]] = field(default_factory=dict)
     #: The batch whose offsets are written: Spark runs it again if it finds it without its commit.
     planned: int | None = None
+    #: Whether its query went on as a tentative branch: nobody goes on from it.
+    branch: bool = False
 
     def commit(self, commit: Commit) -> None:
         """Batch done."""
@@ -94,8 +96,9 @@ class Folder:
     shipped: Checkpoint | None = None
 
     def all(self) -> list[Checkpoint]:
-        """Terms before shipments, newer before older."""
+        """Terms before shipments, newer before older; no branches."""
         terms = [self.terms[term] for term in sorted(self.terms, reverse=True)]
+        terms = [each for each in terms if not each.branch]
         return terms + ([self.shipped] if self.shipped is not None else [])
 
 
@@ -151,6 +154,18 @@ class Fork:
         checkpoint: Any = held.checkpoint
         checkpoint.planned = found[1].epoch
         return held
+
+    def park(self, path: Path, term: int, *, with_watermarks: bool) -> Start:
+        """Forks `term` at its newest commit; what its query commits from now on is tentative."""
+        source = folder_of(path).terms[term]
+        commit = source.last(with_watermarks=with_watermarks)
+        if commit is None:
+            raise CheckpointLost(f"term {term} in {path} has nothing that could be parked")
+        parked = self._begin(path, source.fork(commit), commit.epoch)
+        path.disk.room(path)  # First the fork, then the mark: it may die in between.
+        source.branch = True
+        path.disk.watch.parked(path, commit.epoch)
+        return parked
 
     def fill(self, held: Start, path: Path, *, with_watermarks: bool) -> Start:
         """Puts the newest usable checkpoint into the held term."""

@@ -24,6 +24,8 @@ from unbroken.testing.trial import COMMITTED, SEALED, Rig, Trial
 #: How far rows are behind their epoch's time, in ms; one is ahead.
 _BEHIND_MS = (0, 50, 100, 100, 200, 300, 400, 900, -600)
 _STEP_MS = 250
+#: How long an input may be missing before a fragment goes on without it.
+BOUND_S = 1.0
 
 
 def some_rows(seed: str, epoch: int, *, late: bool = True) -> Rows:
@@ -175,6 +177,33 @@ def fork_and_restore(rig: Rig) -> None:
         replica.stop()
 
 
+def goes_on_without_an_input(rig: Rig) -> None:
+    """The query that runs becomes a branch, its windows close, and a second one corrects it."""
+    trial = Trial(rig, "union")
+    replica = trial.replica("branch")
+    replica.bind(BOUND_S)
+    rig.start(replica)
+    for number in range(4):
+        trial.give_all(*(some_rows(name, number) for name in trial.inputs))
+    trial.done(replica, 3)
+    for number in range(4, 14):
+        trial.give(0, some_rows("left", number))
+    said = replica.said
+    assert said is not None
+    rig.wait(lambda: len(said.news("", 0, 0)[1]) == 10, "all of it is said")
+    branch, headers = said.news("", 0, 0)
+    assert [header.number for header in headers] == list(range(4, 14))
+    rows = [rig.rows(said.read(branch, header.number)) for header in headers]
+    assert rows == trial.without(1, after=3)
+    assert sum(map(len, rows)) > 5, "windows have closed"
+    assert replica.committed == 3, "nothing of it is stable"
+    for number in range(4, 14):
+        trial.give(1, some_rows("right", number))
+    rig.wait(lambda: replica.committed == 13 and replica.branch is None, "it is stable again")
+    assert trial.said(replica) == trial.expected
+    replica.stop()
+
+
 #: Every check by its name; each takes a rig.
 CHECKS: dict[str, Callable[[Rig], None]] = {
     **{f"computes {name}": partial(computes, name) for name in OPERATORS if name != "draw"},
@@ -183,4 +212,5 @@ CHECKS: dict[str, Callable[[Rig], None]] = {
     "restart in the middle": restart_in_the_middle,
     "watermarks put back": watermarks_put_back,
     "fork and restore": fork_and_restore,
+    "goes on without an input": goes_on_without_an_input,
 }

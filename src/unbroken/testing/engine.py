@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from unbroken.checkpoints.fork import Start
@@ -38,11 +39,16 @@ BATCH_S = 0.004, 0.03
 COMMIT_S = 0.001, 0.006
 
 
+#: Of every stream.
+_SCHEMA = SimpleNamespace(empty_table=lambda: ())
+
+
 class Plan:
     """What is known of a fragment's plan; as `engine.plan.Plan`."""
 
     def __init__(self, name: str, operator: Operator, inputs: tuple[str, ...]) -> None:
-        self.name, self.operator, self.inputs = name, operator, inputs
+        self.name, self.operator = name, operator
+        self.inputs = dict.fromkeys(inputs, _SCHEMA)
         self.traits = operator.traits
         self.schema = None
         self.fingerprint = f"{operator.name}-1"
@@ -52,6 +58,9 @@ class Plan:
 
 class Run:
     """One query of one term."""
+
+    #: Who takes its epochs, if it is a tentative branch (see `branches`).
+    branch: Any = None
 
     def __init__(
         self, world: World, watch: Any, plan: Plan, start: Start, seal: Callable[..., None],
@@ -153,10 +162,12 @@ class Run:
 
     def _go(self) -> None:
         self._busy = False
-        if self.ended:
-            return
+        if not self.ended:
+            self._guarded(self._step)
+
+    def _guarded(self, do: Callable[[], None]) -> None:
         try:
-            self._step()
+            do()
         except FenceError:
             self._stopped = True  # It asks under a term that is over: an orphan ends.
         except (DivergenceError, MisalignedBatch) as error:
@@ -206,12 +217,16 @@ class Run:
     def _work(self, number: int) -> None:
         self._asking = False
         self._checkpoint.planned = number
-        inputs = [self.replica._inputs.epoch(name, number) for name in self._plan.inputs]
+        inputs = self._given(number)
         if number != self._after + 1:
             raise MisalignedBatch(f"{self._plan.name}: epoch {number} after {self._after}")
         self._watch.reads(self, inputs)
-        self._watch.point(self._process, "planned", self._plan.name, number)
+        if self.branch is None:
+            self._watch.point(self._process, "planned", self._plan.name, number)
         self._later(BATCH_S, lambda: self._compute(number, inputs))
+
+    def _given(self, number: int) -> list[Any]:
+        return [self.replica._inputs.epoch(name, number) for name in self._plan.inputs]
 
     def _compute(self, number: int, epochs: list[Any]) -> None:
         inputs = [tuple(epoch.table) for epoch in epochs]
@@ -222,7 +237,8 @@ class Run:
         past, digest = Past(self._past, tuple(epochs)), digest_of(rows)
         self._watch.seals(self, past, digest)
         self._seal(number, rows, digest)
-        self._watch.point(self._process, "sealed", self._plan.name, number)
+        where = "sealed" if self.branch is None else "said"
+        self._watch.point(self._process, where, self._plan.name, number)
         marks = observe(self._marks, operator, inputs)
         self._later(COMMIT_S, lambda: self._commit(number, state, marks, past))
 

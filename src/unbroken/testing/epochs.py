@@ -16,6 +16,7 @@ False
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Protocol
 
 import unbroken.epochs as real
@@ -48,14 +49,20 @@ class _Table(tuple[Any, ...]):
         """How many."""
         return len(self)
 
+    def slice(self, offset: int, length: int) -> _Table:
+        """Some of them."""
+        return _Table(self[offset : offset + length])
+
 
 class Epoch:
     """A header and its rows."""
 
-    __slots__ = ("header", "number", "table")
+    __slots__ = ("header", "number", "replaces", "table")
 
-    def __init__(self, header: real.Header, table: Rows) -> None:
+    def __init__(self, header: real.Header, table: Rows, replaces: Any = None) -> None:
         self.header, self.table = header, _Table(table)
+        #: What was heard before under this number, and what has changed.
+        self.replaces = replaces
         #: In its stream.
         self.number = header.number
 
@@ -81,7 +88,7 @@ class Epoch:
 
     @property
     def kind(self) -> str:
-        """`stable` or `gap`."""
+        """`stable`, `gap` or `tentative`."""
         return self.header.kind
 
     @property
@@ -120,6 +127,16 @@ def digest_of(rows: Rows) -> str:
     True
     """
     return f"{hash(tuple(sorted(rows))) & 0xFFFFFFFFFFFF:012x}"
+
+
+def difference(before: Rows, after: Rows) -> tuple[_Table, _Table]:
+    """The rows that only `before` has, and those that only `after` has; as for Arrow tables.
+
+    >>> difference(((1, 1, 1), (1, 1, 1)), ((1, 1, 1), (2, 2, 2)))
+    (((1, 1, 1),), ((2, 2, 2),))
+    """
+    gone, new = Counter(before), Counter(after)
+    return _Table((gone - new).elements()), _Table((new - gone).elements())
 
 
 class Watch(Protocol):

@@ -67,6 +67,7 @@ class Faults:
             process.fuse = None
             process.drift(1.0)
             process.resume()
+            self._sim.watch.excuse(process.name)
 
     def _after(self, fault: Fault, do: Callable[..., Any], *arguments: Any) -> None:
         self._world.at(fault.for_s, None, self._unless_over, do, arguments)
@@ -102,12 +103,17 @@ class Faults:
 
     def _stumble(self, fault: Fault) -> None:
         for run in self._sim.watch.runs:
-            if run._process.name == fault.who:
+            line = "stable" if run.branch is None else "branch"
+            if run._process.name == fault.who and fault.other in ("", line):
                 run.stumble()
 
     def _pause(self, fault: Fault) -> None:
         self._world.process(fault.who).pause()
-        self._after(fault, self._world.process(fault.who).resume)
+        self._after(fault, self._resume, fault.who)
+
+    def _resume(self, name: str) -> None:
+        self._world.process(name).resume()
+        self._sim.watch.excuse(name)
 
     def _cut(self, fault: Fault) -> None:
         for ends in ((fault.who, fault.other), (fault.other, fault.who)):
@@ -140,7 +146,11 @@ class Faults:
 
     def _full(self, fault: Fault) -> None:
         self._sim.disk(fault.who).full = True
-        self._after(fault, setattr, self._sim.disk(fault.who), "full", False)
+        self._after(fault, self._empty, fault.who)
+
+    def _empty(self, name: str) -> None:
+        self._sim.disk(name).full = False
+        self._sim.watch.excuse(name)
 
     def _drift(self, fault: Fault) -> None:
         self._world.process(fault.who).drift(fault.much)

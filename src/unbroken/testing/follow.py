@@ -36,7 +36,7 @@ class Follower:
         self, world: World, network: Network, watch: Any, stream: str, start: int,
         find: Callable[[], Any], *, consumer: str, taken: Callable[[Epoch], None],
         failed: Callable[[UnbrokenError], None], room: Callable[[], bool] = lambda: True,
-        has: int = 0,
+        has: int = 0, known: Callable[[Any], Epoch | None] | None = None,
     ) -> None:  # fmt: skip
         process = world.current
         assert process is not None
@@ -45,6 +45,10 @@ class Follower:
         self._home = f"grpc://{process.name}:{process.life}"
         self._watch, self.stream, self._find = watch, stream, find
         self._consumer, self._has = consumer, has
+        #: Gives an epoch whose rows need not be fetched.
+        self._known = known
+        #: Of a tentative branch: what its stable line lacks, or None if that speaks for itself.
+        self._lacks: Callable[[], int | None] | None = None
         self._taken, self._failed, self._room = taken, failed, room
         self.merge = watch.merge_class(stream, start=start)
         self._addresses: dict[str, str] = {}
@@ -113,13 +117,20 @@ class Follower:
         self._asked[replica] = self._questions, self._world.now_s
         command = {
             "do": "headers", "stream": self.stream, "from": start,
-            "consumer": self._consumer, "next": max(self._has, self.merge.next),
+            "consumer": self._consumer, "next": self._position(),
             "term": self.merge.alone[0],
         }  # fmt: skip
         address = self._addresses[replica]
         self._network.message(
             self._process, address, self._heard, replica, address, self._questions, command
         )
+
+    def speak_for(self, lacks: Callable[[], int | None]) -> None:
+        """What is taken from now on does not count: another still has to take it."""
+        self._lacks = lacks
+
+    def _position(self) -> int | None:
+        return max(self._has, self.merge.next) if self._lacks is None else self._lacks()
 
     def _heard(
         self,
@@ -210,6 +221,11 @@ class Follower:
         self._blocked = not self._room()
         if self._blocked:
             return
+        if self._known is not None:
+            said = self._known(self.merge.header(wanted.number))
+            if said is not None:
+                self._take(said)
+                return
         self._fetching[wanted.replica] = wanted.number, now_s
         address = self._addresses.get(wanted.replica, "")
         self._network.message(self._process, address, self._body, wanted)
@@ -245,7 +261,10 @@ class Follower:
             self._ask_from[fetch.replica] = fetch.number
             self._fetch()
             return
-        self.merge.taken(fetch.number)
+        self._take(epoch)
+
+    def _take(self, epoch: Epoch) -> None:
+        self.merge.taken(epoch.number)
         self._watch.took(self, epoch)
         self._taken(epoch)
         self._fetch()

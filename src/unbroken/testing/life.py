@@ -19,6 +19,7 @@ from random import Random
 from unbroken.policies import Active, Gap, Passive, Policy, Restart, Upstream
 from unbroken.policies.guarantee import Recovery, guarantee
 from unbroken.streams.needs import KEEP_EPOCHS
+from unbroken.tentative.branch import PROCESS
 from unbroken.testing.operators import OPERATORS
 
 EPOCH_S = 0.1
@@ -43,6 +44,17 @@ class Piece:
     inputs: tuple[str, ...]
     protection: str
     copies: int = 2
+    #: How long a new result may wait for missing input, in seconds; None: however long.
+    max_delay: float | None = None
+    #: What happens then: "process" or "delay".
+    when_cut: str = PROCESS
+
+    @property
+    def bound(self) -> dict[str, str]:
+        """The delay bound, as `Query.fragment` wants it."""
+        if self.max_delay is None:
+            return {}
+        return {"max_delay": f"{round(self.max_delay * 1000)}ms", "when_cut": self.when_cut}
 
     @property
     def policy(self) -> Policy:
@@ -59,7 +71,9 @@ class Piece:
     @property
     def text(self) -> str:
         """In a few words."""
-        return f"{self.name} = {self.operator}({', '.join(self.inputs)}), {self.policy.text}"
+        bound = f", within {self.max_delay:g} s ({self.when_cut})" if self.max_delay else ""
+        made = f"{self.name} = {self.operator}({', '.join(self.inputs)})"
+        return f"{made}, {self.policy.text}{bound}"
 
 
 @dataclass(frozen=True)
@@ -112,6 +126,11 @@ class Life:
             f"seed {self.seed}: {self.nodes} nodes, {self.epochs} epochs of {EPOCH_S} s{limit}\n"
             f"  {graph}; sinks {', '.join(self.sinks)}\nfaults\n{faults}"
         )
+
+    @property
+    def bounded(self) -> bool:
+        """Whether any fragment has a delay bound."""
+        return any(piece.max_delay is not None for piece in self.pieces)
 
     def without(self, faults: Collection[Fault]) -> Life:
         """The same with fewer faults."""

@@ -2,6 +2,7 @@
 
     map      repeatable     rows changed and filtered, from one input or several
     window   convergent     sums by key and window of event time, when the watermark has passed
+    union    convergent     the same of two inputs, when the watermarks of both have passed
     session  convergent     sums by key and session: rows that are close belong together
     join     convergent     pairs of two inputs with one key, close in event time; two watermarks
     count    deterministic  how often each key was seen, for ever
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 from unbroken.policies.past import Marks
@@ -77,6 +79,12 @@ OPERATORS = {
             watermarks=1,
         ),
         Operator(
+            "union",
+            Traits(OperatorClass.CONVERGENT, history_s=WINDOW_MS / 1000, **_BOUNDED),  # type: ignore[arg-type]
+            inputs=(2,),
+            watermarks=2,
+        ),
+        Operator(
             "join",
             Traits(OperatorClass.CONVERGENT, history_s=CLOSE_MS / 1000, **_BOUNDED),  # type: ignore[arg-type]
             inputs=(2,),
@@ -101,6 +109,8 @@ def observe(marks: Marks, operator: Operator, inputs: Sequence[Rows]) -> Marks:
 
     >>> observe(Marks(0, (None,)), OPERATORS["window"], [((900, 1, 1),)])
     Marks(current_ms=600, operators=(600,))
+    >>> observe(Marks(0, (None, None)), OPERATORS["union"], [((900, 1, 1),), ()])
+    Marks(current_ms=0, operators=(600, None))
     """
     if not operator.watermarks:
         return marks
@@ -109,8 +119,8 @@ def observe(marks: Marks, operator: Operator, inputs: Sequence[Rows]) -> Marks:
         if rows:
             mark = max(row[0] for row in rows) - DELAY_MS
             own[place] = mark if own[place] is None else max(mark, own[place])  # type: ignore[type-var]
-    known = [mark for mark in own if mark is not None]
-    return Marks(max([marks.current_ms, min(known, default=0)]), tuple(own))
+    # An input that has had no row yet holds the query back, as in Spark.
+    return Marks(max(marks.current_ms, min(mark or 0 for mark in own)), tuple(own))
 
 
 def undisturbed(operator: Operator, epochs: Iterable[Sequence[Rows]]) -> Iterator[Rows]:
@@ -134,7 +144,7 @@ def _map(state: State, inputs: Sequence[Rows], batch: Batch, draw: Any) -> tuple
 
 def _window(state: State, inputs: Sequence[Rows], batch: Batch, draw: Any) -> tuple[State, Rows]:
     after = dict(state)
-    for time, key, value in inputs[0]:
+    for time, key, value in chain.from_iterable(inputs):
         end = (time // WINDOW_MS + 1) * WINDOW_MS
         if end > batch.late_ms:
             after[end, key] = after.get((end, key), 0) + value
@@ -205,6 +215,6 @@ def _draw(state: State, inputs: Sequence[Rows], batch: Batch, draw: Any) -> tupl
 
 
 _STEPS: dict[str, Callable[..., tuple[State, Rows]]] = {
-    "map": _map, "window": _window, "session": _session, "join": _join, "count": _count,
-    "draw": _draw,
+    "map": _map, "window": _window, "union": _window, "session": _session, "join": _join,
+    "count": _count, "draw": _draw,
 }  # fmt: skip

@@ -22,12 +22,14 @@ from unbroken.control.store import Store
 from unbroken.node import (
     alone,
     book,
+    branch,
     control,
     health,
     holes,
     hosted,
     keeper,
     life,
+    lines,
     loop,
     lost,
     oldest,
@@ -39,8 +41,9 @@ from unbroken.node import (
     standby,
     successor,
 )  # fmt: skip
-from unbroken.streams import copy_log, serve
-from unbroken.testing import checkpoints, engine, epochs
+from unbroken.streams import branch_log, copy_log, serve
+from unbroken.tentative import correction, hearing
+from unbroken.testing import branches, checkpoints, engine, epochs
 from unbroken.testing.inputs import Inputs
 from unbroken.testing.network import Peer
 from unbroken.testing.speaker import Speaker
@@ -120,7 +123,9 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
         path.disk.write_whole(path, parts, sync=sync)
 
     def run(name: str, plan: Any, mode: str, start: Any, seal: Any, take: Any, **how: Any) -> Any:
-        return engine.Run(world, sim.watch, plan, start, seal)
+        bounded = seal.__self__.fragment.bound is not None
+        kind = branches.BoundRun if bounded else engine.Run
+        return kind(world, sim.watch, plan, start, seal)
 
     def valid(epoch: Any) -> Any:
         if epoch is None:
@@ -152,6 +157,16 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
             "Epoch": epochs.Epoch, "Inputs": inputs, "EpochLog": epochs.Log,
             "drop_torn_tail": epochs.drop_torn_tail, "reader": checkpoints.reader,
         },
+        lines: {
+            "threading": threading, "time": time, "fork": checkpoints.Fork(), "print": say,
+        },
+        branch: {
+            "threading": threading, "time": time, "Epoch": epochs.Epoch,
+            "difference": epochs.difference,
+        },
+        branch_log: {"threading": threading, "shutil": remove, "EpochLog": epochs.Log},
+        correction: {"Epoch": epochs.Epoch, "difference": epochs.difference},
+        hearing: {"Epoch": epochs.Epoch},
         standby: {
             "threading": threading, "time": time, "fork": checkpoints.Fork(), "Peer": peer,
             "take": checkpoints.take, "print": say,

@@ -27,6 +27,7 @@ from unbroken.node.loop import Node
 from unbroken.node.questions import Questions
 from unbroken.streams.needs import ACK_AGAIN_S, ack
 from unbroken.streams.source_log import SourceLog
+from unbroken.testing.branches import Both
 from unbroken.testing.disk import Path
 from unbroken.testing.epochs import Epoch, Log
 from unbroken.testing.follow import Follower
@@ -259,6 +260,10 @@ class SinkShell:
     def __init__(self, sim: Any, process: Process) -> None:
         self._sim, self._process = sim, process
         self.name, self.stream = process.name, process.name.split("-")[1]
+        #: Where results may be tentative they are shown too, as by `cluster.follow`.
+        self._kind: Any = partial(Both, heard=self._hear) if sim.life.bounded else Follower
+        #: What it follows with.
+        self.both: Any = None
         self.log = Log(sim.folder(process) / "out", self.stream + "~out", sync=True)
         self._book = BookReader(Peer(sim.network, sim.world, KEEPER))  # type: ignore[arg-type]
         self.consumer = process.name.replace("-", "_")
@@ -282,7 +287,7 @@ class SinkShell:
         self._follow()
 
     def _follow(self) -> None:
-        Follower(
+        self.both = self._kind(
             self._sim.world, self._sim.network, self._sim.watch, self.stream, self.log.next,
             partial(self._book.replicas, self.stream), consumer=self.consumer,
             taken=self._write, failed=self._broke,
@@ -294,6 +299,8 @@ class SinkShell:
             self.log.append(epoch)
         except UnbrokenError as error:
             # The disk is full: the process ends, and is started again.
+            if not isinstance(error, DiskError):
+                self._sim.watch.break_(2, error.what)
             self._sim.world.say(error.what)
             self._process.kill()
             return
@@ -309,6 +316,9 @@ class SinkShell:
     def _ack(self) -> None:
         self._acked_s = self._sim.world.now_s
         self._book.tell(self.stream, ack(self.consumer, 1, self.log.next - 1))
+
+    def _hear(self, epoch: Epoch) -> None:
+        self._sim.watch.hears(self, epoch)
 
     def _broke(self, error: UnbrokenError) -> None:
         self._sim.world.say(f"stops: {error.what}")

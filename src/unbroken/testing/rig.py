@@ -110,6 +110,14 @@ class SimulatedRig(Rig):
         newest = self._newest(source)[1]
         folder_of(self._path(target)).shipped = newest.fork(newest.commits[at])
 
+    def give(self, feed: Feed, stream: str, epoch: Any) -> None:
+        """It comes to the process, by whose clock it is noted when."""
+        self._world.stack.append(self._process)
+        try:
+            feed.give(stream, epoch)
+        finally:
+            self._world.stack.clear()
+
     def epoch(self, stream: str, number: int, rows: Rows) -> Epoch:
         """Rows as an epoch."""
         return Epoch.of(stream, number, rows, sealed_us=1)

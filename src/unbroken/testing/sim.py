@@ -24,6 +24,7 @@ from unbroken.errors import UnbrokenError
 from unbroken.node import setup
 from unbroken.query import Query
 from unbroken.testing.checkers import Checkers, Violation
+from unbroken.testing.checkers.tentative import Tentative
 from unbroken.testing.disk import Disk, Path
 from unbroken.testing.engine import Plan
 from unbroken.testing.epochs import Rows
@@ -65,7 +66,7 @@ class Sim:
         self.life = life
         self.world = World(life.seed)
         self.network = Network(self.world)
-        self.watch = Checkers(self)
+        self.watch: Any = Tentative(self) if life.bounded else Checkers(self)
         self.disks: dict[str, Disk] = {}
         self.shells: dict[str, Any] = {}
         #: What must not be forgotten, because its identity is remembered.
@@ -91,7 +92,8 @@ class Sim:
             query.source(name, "n INT")
         for piece in self.life.pieces:
             function: Callable[..., Any] = _one if len(piece.inputs) == 1 else _two
-            query.fragment(*piece.inputs, policy=piece.policy)(function, name=piece.name)
+            declared = query.fragment(*piece.inputs, policy=piece.policy, **piece.bound)
+            declared(function, name=piece.name)
         for name in self.life.sinks:
             query.sink(name.split("-")[0])
         return query
@@ -219,6 +221,7 @@ class Sim:
                     self.boot(process.name)
             late = [why for sink in self.sinks() if (why := self._late(sink))]
             late += self._not_whole()
+            late += self.watch.unsettled() if self.life.bounded else []
             if not late and self.world.now_s > end_s - CONVERGE_S_MAX + 3.0:
                 return
         if not self.world.stopped:

@@ -29,6 +29,10 @@ from unbroken.testing.tasks import Task, block, spawn
 from unbroken.testing.world import World
 
 
+def _anything() -> bool:
+    return True
+
+
 class Condition:
     """As `threading.Condition`; `watchers` are told of every notification, outside of any task."""
 
@@ -59,6 +63,13 @@ class Condition:
                 self._waiting.append((task, wait, predicate))
         for told in self.watchers:
             told()
+
+    def wait(self, timeout_s: float) -> None:
+        """Until somebody notifies, or the time is over.  Only a task can wait without an end."""
+        task = self._world.task
+        assert task is not None, "only a task can wait for whatever comes"
+        self._waiting.append((task, task.wait + 1, _anything))
+        block(self._world, timeout_s)
 
     def wait_for(self, predicate: Callable[[], Any], timeout_s: float | None = None) -> Any:
         """What `predicate` says when it is true, or when the time is over."""

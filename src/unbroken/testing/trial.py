@@ -10,13 +10,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from unbroken.errors import UnbrokenError
 from unbroken.gate import Gate
 from unbroken.node.replica import Replica
+from unbroken.policies.past import Marks
+from unbroken.streams.branch_log import BranchLog
+from unbroken.tentative.branch import Bound, followed
 from unbroken.testing.epochs import Rows
-from unbroken.testing.operators import OPERATORS, undisturbed
+from unbroken.testing.operators import OPERATORS, Batch, observe, step, undisturbed
 
 #: Where a replica can be made to die.
 SEALED, COMMITTED = "sealed", "committed"
@@ -65,6 +69,9 @@ class Given:
     def done(self, number: int) -> None:
         """It stays: another replica may read the same feed."""
 
+    def speak_for(self, lacks: Callable[[], int | None]) -> None:
+        """Nobody asks how far it is."""
+
     def stop(self) -> None:
         """Nothing more is offered to it."""
         if self in self._feed.takers:
@@ -88,7 +95,12 @@ class Fed(Replica):
         self._feed, self._dies = feed, dies
 
     def _waiting(self, first: int, gate: Gate) -> Any:
-        return Given(self._feed, first, self._changed, gate.offer)
+        return Given(self._feed, first, self._changed, self._arrived(gate))
+
+    def bind(self, delay_s_max: float) -> None:
+        """Before it runs: it goes on without an input that is missing for so long."""
+        self.fragment = replace(self.fragment, bound=Bound(delay_s_max))
+        self.said = BranchLog(self.folder / "tentative", self.fragment.name)
 
     def _check_output(self, committed: int) -> None:
         if self.log.next == self.log.first:
@@ -131,6 +143,10 @@ class Rig(ABC):
     def fork(self, source: str, at: int, target: str) -> None:
         """Forks the newest checkpoint in `source` at epoch `at`; it is shipped to `target`."""
 
+    def give(self, feed: Feed, stream: str, epoch: Any) -> None:
+        """The next epoch of `stream` comes to whoever is fed."""
+        feed.give(stream, epoch)
+
     @abstractmethod
     def epoch(self, stream: str, number: int, rows: Rows) -> Any:
         """Rows as an epoch of this engine."""
@@ -167,7 +183,7 @@ class Trial:
         self._fed[place].append(rows)
         number = len(self._fed[place]) - 1
         stream = self.inputs[place]
-        self.feed.give(stream, self.rig.epoch(stream, number, rows))
+        self.rig.give(self.feed, stream, self.rig.epoch(stream, number, rows))
 
     def give_all(self, *rows: Rows) -> None:
         """The next epoch of every input."""
@@ -179,6 +195,27 @@ class Trial:
         """What the operator alone makes of all that was given."""
         epochs = zip(*self._fed, strict=True)
         return [tuple(sorted(rows)) for rows in undisturbed(OPERATORS[self.operator], epochs)]
+
+    def without(self, place: int, after: int) -> list[Rows]:
+        """What the operator makes of it if one input is missing after epoch `after`, from there on.
+
+        The watermark of that input follows the other one.
+        """
+        operator, names = OPERATORS[self.operator], [{name} for name in self.inputs]
+        state: dict[Any, Any] = {}
+        marks, late_ms, said = Marks(0, (None,) * operator.watermarks), 0, []
+        for number in range(len(self._fed[1 - place])):
+            missing = number > after
+            rows = [() if missing and p == place else fed[number]
+                    for p, fed in enumerate(self._fed)]  # fmt: skip
+            state, out = step(operator, state, rows, Batch(late_ms, marks.current_ms))
+            late_ms, marks = marks.current_ms, observe(marks, operator, rows)
+            if missing:
+                said.append(tuple(sorted(out)))
+                lifted = followed(marks.operators, names, {self.inputs[place]})
+                current_ms = min(mark or 0 for mark in lifted)
+                marks = Marks(max(marks.current_ms, current_ms), tuple(lifted))
+        return said
 
     def replica(self, folder: str, dies: tuple[str, int] | None = None) -> Fed:
         """A replica in `folder`; it does not run yet."""

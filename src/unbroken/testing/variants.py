@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from unbroken.errors import DefinitionError
-from unbroken.testing import broken, broken_engine
+from unbroken.testing import broken, broken_branches, broken_engine
 from unbroken.testing.broken import Change
+from unbroken.testing.cut_lives import random_cut_life
 from unbroken.testing.life import SMALL_KEEP_EPOCHS, Fault, Life, Piece, random_life
 from unbroken.testing.patches import patched
 
@@ -42,6 +43,8 @@ class Variant:
     first: int = 0
     #: One life that was made for it, where chance would take too long.
     life: Life | None = None
+    #: Lives with delay bounds and cuts, whatever `faults` and `policies` say.
+    cuts: bool = False
 
     def lives(self) -> Iterator[Life]:
         """The lives in which it is to be caught.
@@ -53,6 +56,9 @@ class Variant:
             yield self.life
             return
         for seed in range(self.first, self.first + self.seeds):
+            if self.cuts:
+                yield random_cut_life(seed)
+                continue
             yield random_life(seed, faults=self.faults, policies=self.policies)
 
 
@@ -89,6 +95,15 @@ def _behind(how: str) -> Life:
         Fault(5.0, how, "node-1", 4.0),
     )  # fmt: skip
     return Life(7, 4 if how == "lose" else 3, ("s1",), pieces, 200, faults, ("b",))
+
+
+def _cut(protection: str, *faults: Fault) -> Life:
+    """What joins two relays has a delay bound, and one of them is cut off."""
+    pieces = (
+        Piece("a", "map", ("s1",), "restart"), Piece("b", "map", ("s2",), "restart"),
+        Piece("c", "count", ("a", "b"), protection, max_delay=1.0),
+    )  # fmt: skip
+    return Life(7, 4, ("s1", "s2"), pieces, 200, faults, ("c",))
 
 
 #: One sink is behind the other when the gap fragment that they follow dies (scenario 13).
@@ -166,5 +181,22 @@ VARIANTS: dict[str, Variant] = {
                     Fault(9.0, "slow", "node-3", 6.0, "keeper", much=1.0)), 40)),
         Variant("seeds are not kept on disk", broken.no_seeds_kept,
                 policies=("upstream",), seeds=20, first=90),
+        Variant("branches are mixed", broken_branches.mixed, life=_cut(
+            "active", *(Fault(5.0, "cut", node, 5.0, "node-3") for node in ("node-1", "node-4")))),
+        Variant("a stable epoch taken for a copy of a tentative one",
+                broken_branches.stable_is_a_copy, cuts=True),
+        Variant("a restart from what a branch has done", broken_branches.branch_counts, life=_cut(
+            "restart", Fault(5.0, "cut", "node-3", 6.0, "node-2"),
+            Fault(9.0, "crash", "node-3", 0.5))),
+        Variant("acks of what is tentative", broken_branches.acks_what_was_said, cuts=True),
+        Variant("waits that add up along a chain", broken_branches.waits_add_up, cuts=True),
+        Variant("a missing input's watermark stands still", broken_branches.not_lifted, cuts=True),
+        Variant("a branch that never ends", broken_branches.never_ends, cuts=True),
+        Variant("tentative without having waited", broken_branches.at_once, cuts=True),
+        Variant("no result without all of its input", broken_branches.never_parts, cuts=True),
+        Variant("branches without a name", broken_branches.unmarked_branch, cuts=True),
+        Variant("nobody is told what is replaced", broken_branches.forgets, cuts=True),
+        Variant("a tentative epoch taken for a stable one", broken_branches.stable_reads_on,
+                cuts=True),
     )
 }  # fmt: skip

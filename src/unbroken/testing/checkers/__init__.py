@@ -11,7 +11,10 @@
     10 when faults stop, sinks get there in time, or status says why not               losses
     11 nothing is raised that nobody expects  assertions of the protocol included      sim
 
-(4 is about tentative epochs, which do not exist yet.)
+In lives with a delay bound also, and only there:
+
+    4  what is tentative is known as such     every branch, whoever follows it         tentative
+    12 waits are as long as the bound says    every epoch of a branch, every question  tentative
 
 Checkers know the rows of the sources, what is on every disk, and what was written by sinks.  They
 use none of the protocol's decisions, only its records of who is expected.
@@ -60,6 +63,9 @@ class Checkers(Contents, Promises, Limits, Outputs):
     def went_astray(self, fragment: str, error: UnbrokenError) -> None:
         """An engine ended because of what it was given, or what it made of it."""
         self.broken(error)
+
+    def excuse(self, node: str) -> None:
+        """A node could not have gone on up to now (see `tentative`)."""
 
     def slowness(self, node: str) -> float:
         """How many times slower than usual a node computes."""

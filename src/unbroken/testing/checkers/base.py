@@ -14,6 +14,7 @@ NAMES = {
     1: "an epoch has exactly one stable content",
     2: "a consumer takes epochs in order, each once, none skipped",
     3: "no producer trims what an expected consumer may still ask for",
+    4: "a tentative epoch is known as such, and is replaced or given up",
     5: "promises of an older life are refused",
     6: "an ack leaves only after what it promises is true",
     7: "a log that reaches its limit pushes back, and says for whose sake",
@@ -21,6 +22,7 @@ NAMES = {
     9: "sinks equal the undisturbed run, as the policies promise",
     10: "when faults stop, sinks get there in time, or it is said why not",
     11: "nothing is raised that nobody expects",
+    12: "a result waits for missing input as long as its bound says",
 }
 
 

@@ -75,7 +75,9 @@ class Promises(Losses):
         if standby is not None:
             return int(standby.epoch) if standby.ready else None
         replica = shell.hosted.replicas.get(fragment)
-        started = replica is not None and replica.first is not None and not replica.failed
+        # A line that is parked counts: everybody goes on from there.
+        started = replica is not None and not replica.failed
+        started = started and (replica.first is not None or replica.branch is not None)
         return int(replica.committed) if started else None
 
     def promises(self, process: Process, stream: str, ack: dict[str, Any]) -> None:

@@ -1,0 +1,130 @@
+"""Lives in which fragments have a delay bound: cut off, tentative, corrected, in every order.
+
+Fresh ones run with `UNBROKEN_SEEDS=200`, as those of `test_seeds`.
+"""
+
+from __future__ import annotations
+
+import pytest
+from test_seeds import FIRST, FRESH, GROUP, live
+
+from unbroken.testing import Fault, Life, Piece, Sim, simulate
+from unbroken.testing.cut_lives import random_cut_life
+
+FIXED = 50
+RELAYS = (Piece("a", "map", ("s1",), "restart"), Piece("b", "map", ("s2",), "restart"))
+
+
+def life(*faults: Fault, protection: str = "restart", bound_s: float = 2.0, **how: str) -> Life:
+    """Node-1 and node-2 have the relays, node-3 what joins them."""
+    joins = Piece("c", "union", ("a", "b"), protection, max_delay=bound_s, **how)
+    return Life(7, 3, ("s1", "s2"), (*RELAYS, joins), 160, faults, ("c",))
+
+
+def lived(one: Life) -> Sim:
+    """Lives it, and nothing goes wrong."""
+    sim = Sim(one)
+    result = sim.run()
+    assert result.violation is None, "\n".join([str(result.violation), *map(str, result.story)])
+    return sim
+
+
+def says(sim: Sim, text: str) -> list[float]:
+    """When it was said."""
+    return [line.at_s for line in sim.world.story if text in line.text]
+
+
+@pytest.mark.parametrize("first", range(0, FIXED, GROUP))
+def test_nothing_goes_wrong_in_fixed_lives(first: int):
+    """Chains and joins, all policies that may have a bound; the seeds are always the same."""
+    for seed in range(first, first + GROUP):
+        live(random_cut_life(seed), " --cuts")
+
+
+@pytest.mark.skipif(not FRESH, reason="fresh lives run with `make long`")
+@pytest.mark.parametrize("place", range(0, max(FRESH, 1), GROUP))
+def test_nothing_goes_wrong_in_fresh_lives(place: int):
+    """Other seeds in every run; they are printed before anything runs."""
+    for seed in range(FIRST + place, FIRST + min(place + GROUP, FRESH)):
+        live(random_cut_life(seed), " --cuts")
+
+
+def test_one_seed_is_one_life():
+    """Branches wait in threads, and still nothing depends on anything but the seed."""
+    for seed in (4, 7):
+        one, other = simulate(random_cut_life(seed)), simulate(random_cut_life(seed))
+        assert (one.story, one.events, one.now_s) == (other.story, other.events, other.now_s)
+
+
+def test_fixed_lives_part():
+    """Otherwise they would show nothing."""
+    parted = 0
+    for seed in range(12):
+        sim = Sim(random_cut_life(seed))
+        sim.run()
+        parted += len(sim.watch.said)
+    assert parted >= 6
+
+
+@pytest.mark.parametrize("for_s", [0.2, 0.8])
+def test_a_failure_shorter_than_the_bound_gives_no_tentative_row(for_s: float):
+    """What was lost in the cut is asked for again within a second and a half: 2.7 s are enough."""
+    sim = lived(life(Fault(5.0, "cut", "node-3", for_s, "node-2"), bound_s=3.0))
+    assert sim.watch.said == {}
+    assert not says(sim, "going tentative")
+
+
+@pytest.mark.parametrize("when_cut", ["process", "delay"])
+def test_results_go_on_and_are_corrected(when_cut: str):
+    """The sink hears all epochs of the cut twice: what was said, and what it became."""
+    sim = lived(life(Fault(5.0, "cut", "node-3", 5.0, "node-2"), when_cut=when_cut))
+    (sink,) = sim.sinks()
+    replaced = [n for n, epoch in sorted(sink.log._kept.items()) if epoch.replaces]
+    assert replaced[0] == 49
+    assert replaced == list(range(49, replaced[-1] + 1)), "none was left out"
+    assert replaced[-1] > 95
+    assert sink.both.hearing.open == []
+
+
+@pytest.mark.parametrize("protection", ["restart", "passive", "active"])
+@pytest.mark.parametrize("where", ["parked c", "said c", "sealed c"])
+def test_the_node_dies_in_the_middle(where: str, protection: str):
+    """Between parking and saying, in the middle of the branch, in the middle of the correction."""
+    at_s, epoch = (10.4, 60) if where == "sealed c" else (4.0, 40)
+    placed = Sim(life(protection=protection)).setup.placement
+    (there, *_), (behind, *_) = placed["c"], placed["b"]
+    one = life(
+        Fault(5.0, "cut", there, 5.0, behind), Fault(at_s, "die at", there, 0.5, where, much=epoch),
+        protection=protection,
+    )  # fmt: skip
+    sim = lived(one)
+    assert says(sim, "going tentative") or where == "parked c"
+    assert says(sim, f"it has {where.split()[0]} epoch")
+
+
+@pytest.mark.parametrize("line", ["branch", "stable"])
+def test_one_of_the_two_queries_dies(line: str):
+    """A branch that fails is given up, the stable line goes on; a stable line is started again."""
+    at_s = 8.0 if line == "branch" else 11.2
+    sim = lived(
+        life(Fault(5.0, "cut", "node-3", 5.0, "node-2"), Fault(at_s, "stumble", "node-3", 0, line))
+    )
+    (sentence,) = ("the branch ended after epoch",) if line == "branch" else ("has stumbled",)
+    assert says(sim, sentence)
+
+
+def test_a_second_cut_during_the_correction():
+    """The stable line waits, the branch goes on, and they meet when both cuts are over."""
+    sim = lived(
+        life(Fault(4.0, "cut", "node-3", 3.0, "node-2"), Fault(9.0, "cut", "node-3", 3.0, "node-2"))
+    )
+    (goes_on,), (again,) = says(sim, "the stable line goes on"), says(sim, "stable again")
+    assert goes_on < 9.0
+    assert again > 12.0
+    assert len(sim.watch.said) == 1, "one branch bridges both"
+
+
+def test_a_node_that_was_paused_forgives():
+    """Everybody was silent, because nobody listened."""
+    sim = lived(life(Fault(5.0, "pause", "node-3", 4.0)))
+    assert sim.watch.said == {}
