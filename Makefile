@@ -46,12 +46,11 @@ test-spark:
 test-quick:
 	nice -n 19 $(PYTEST) --basetemp=build/quick --durations=5 tests src --ignore=tests/features
 
-# What takes longer than a change should wait for: slow tests, and more fresh lives, which are
-# others in every run (docs/simulator.md).
+# What takes longer than a change should wait for: slow tests, and more of the commit's fresh lives
+# (docs/simulator.md).
 long: java
-	UNBROKEN_SEEDS=200 $(PYTEST) --basetemp=build/long tests/sim/test_cuts.py -k fresh
 	$(PYTEST) --basetemp=build/long -m slow tests/features
-	UNBROKEN_SEEDS=1000 $(PYTEST) --basetemp=build/long tests/sim/test_seeds.py -k fresh
+	UNBROKEN_SEEDS=1000 $(PYTEST) --basetemp=build/long tests/sim/test_seeds.py tests/sim/test_cuts.py -k fresh
 
 bench: env
 	$(BIN)/python bench/overhead.py
