@@ -71,8 +71,9 @@ class Questions:
         table = self._replica(command).ask(
             command["input"], int(command["after"]), int(command["term"]), rows=rows_max > 0
         )
-        # More are fetched slice by slice; the header comes in any case.
-        return table if table is None or table.num_rows <= rows_max else table.slice(0, 0)
+        if rows_max and table is not None and table.num_rows > rows_max:
+            return table.slice(0, 0)  # They are fetched slice by slice; the header says so.
+        return table
 
     def _slice(self, command: Command) -> Any:
         return self._replica(command).slice(
