@@ -473,3 +473,11 @@ def test_whoever_gives_a_newcomer_its_state_dies_and_another_gives_it():
     result = simulate(Life(91000142, 6, ("s1", "s2"), pieces, 92, faults, ("d",)))
     assert result.violation is None
     assert any("as a copy of node-2 in place of node-5" in line.text for line in result.story)
+
+
+def test_the_first_of_two_gap_fragments_is_overtaken_while_it_still_serves():
+    """The second one takes from it until it has promised not to; the checker had forgotten that."""
+    faults = [Fault(6.527, "cut", "node-1", 10.8, "control")]
+    pieces = Piece("a", "window", ("s1",), "gap"), Piece("b", "session", ("a",), "gap")
+    lived = Life(95000079, 2, ("s1",), pieces, 160, tuple(faults), ("b", "b-2"))
+    assert simulate(lived).violation is None
