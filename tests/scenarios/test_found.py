@@ -527,3 +527,28 @@ def test_a_writer_that_has_nothing_left_is_not_gone_on_with():
     sinks = "d", "d-2"
     lived = Life(70000192, 2, ("s1",), pieces, 200, faults, sinks, 120, SMALL_KEEP_EPOCHS)
     assert simulate(lived).violation is None
+
+
+def test_whoever_gives_a_newcomer_its_state_dies_and_another_gives_it():
+    """The newcomer is expected anew, like the other one; what it was given first goes.
+
+    The checker took what it had for what it would go on from.
+    """
+    pieces = (
+        Piece("a", "join", ("s1", "s2"), "passive"),
+        Piece("b", "window", ("a",), "active"),
+        Piece("c", "count", ("b", "s1"), "restart"),
+        Piece("d", "join", ("a", "c"), "active", 3),
+    )
+    faults = Fault(4.082, "lose", "node-1", 0.37), Fault(8.643, "lose", "node-5", 3.01)
+    result = simulate(Life(91000142, 6, ("s1", "s2"), pieces, 92, faults, ("d",)))
+    assert result.violation is None
+    assert any("as a copy of node-2 in place of node-5" in line.text for line in result.story)
+
+
+def test_the_first_of_two_gap_fragments_is_overtaken_while_it_still_serves():
+    """The second one takes from it until it has promised not to; the checker had forgotten that."""
+    faults = [Fault(6.527, "cut", "node-1", 10.8, "control")]
+    pieces = Piece("a", "window", ("s1",), "gap"), Piece("b", "session", ("a",), "gap")
+    lived = Life(95000079, 2, ("s1",), pieces, 160, tuple(faults), ("b", "b-2"))
+    assert simulate(lived).violation is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unbroken.control.intentions import Standing
+from unbroken.control.intentions import Standing, Step
 from unbroken.epochs import GAP
 from unbroken.testing.behind import Behind
 from unbroken.testing.checkpoints import newest
@@ -56,6 +56,8 @@ class Looking:
         self._made_of: dict[tuple[str, int, str], list[Any]] = {}
         self._placement: dict[str, dict[str, Standing]] = {}
         self._overtaken: set[tuple[str, str]] = set()
+        #: Newcomers that will be given the state of another: what they have does not count.
+        self.to_be_given: set[tuple[str, str]] = set()
         #: Streams that are not given up themselves, but made of such.
         self._behind = Behind(sim, self)
         self._version = -1
@@ -85,6 +87,11 @@ class Looking:
                 for name, placed in records.placement().items()
             }
             self._overtaken = records.overtaken()
+            self.to_be_given = {
+                (intention.fragment, intention.node)
+                for intention in records.unfinished()
+                if intention.step is Step.EXPECT
+            }
         return self._placement
 
     def on_disk(self, node: str, fragment: str) -> int | None:

@@ -29,7 +29,7 @@ class Outputs(Looking):
                 self._behind.check(sink)
 
     def _output(self, piece: Any) -> None:
-        if piece.name in self._behind.streams:
+        if piece.name in self._behind.streams | self._behind.gaps:
             return  # Looked at with its sinks: who has none has no line of its own.
         if piece.name in self.gaps and piece.name not in self._sim.life.sinks:
             return  # Nobody has it but gap fragments, which may begin anew behind it.
@@ -52,8 +52,6 @@ class Outputs(Looking):
                     self.break_(9, f"{piece.name} has a gap at {number}, it is {piece.protection}")
                 state, marks, late_ms = {}, Marks(0, (None,) * operator.watermarks), 0
                 continue
-            if piece.name in self._behind.gaps:
-                continue  # Looked at with its sinks: what it was given may be lost by now.
             if operator.name == "draw":
                 if there is not None:
                     ((_, before, number_drawn),) = there.table

@@ -42,6 +42,8 @@ class Promises(Losses):
             for node, standing in self.placement.get(piece.name, {}).items():
                 if standing not in (Standing.LIVE, Standing.COMING):
                     continue
+                if (piece.name, node) in self.to_be_given:
+                    continue
                 held = self._holds(node, piece.name)
                 if held is not None and held + 1 < first:
                     self.break_(
