@@ -18,6 +18,7 @@ import contextlib
 from collections.abc import Callable, Collection
 from typing import Any
 
+from unbroken.engine.source import PLANNER_ROWS_MAX
 from unbroken.errors import FenceError, UnbrokenError, Unreachable
 from unbroken.policies.past import Marks
 from unbroken.streams.follow import RETRY_S, WATCH_S
@@ -84,7 +85,7 @@ class BoundRun(Run):
         for stream in self._plan.inputs:
             command = {
                 "input": stream, "after": self._after, "term": self._term,
-                "fragment": self._plan.name, "rows": True,
+                "fragment": self._plan.name, "rows": PLANNER_ROWS_MAX,
             }  # fmt: skip
             while (epoch := self._process.door.gets["gate"](command)) is None:
                 block(world, 0.001)

@@ -97,6 +97,11 @@ class Epoch:
         return self.header.rows
 
     @property
+    def num_rows(self) -> int:
+        """The same, as Arrow's tables have it: an epoch travels as it is."""
+        return self.header.rows
+
+    @property
     def digest(self) -> str:
         """Equal for equal rows."""
         return self.header.digest
