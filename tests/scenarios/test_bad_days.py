@@ -24,7 +24,8 @@ from unbroken.schemas import fit, parse
 from unbroken.streams.flight import Door, Peer
 from unbroken.streams.follow import Follower
 from unbroken.streams.log import EpochLog
-from unbroken.streams.serve import Served, StreamDoor
+from unbroken.streams.serve import StreamDoor
+from unbroken.streams.served import Served
 from unbroken.streams.source_log import SourceLog
 
 __all__ = ["hand_keepers"]

@@ -17,7 +17,7 @@ from keepers import RealKeeper, until
 from unbroken.errors import DiskError
 from unbroken.schemas import fit, parse
 from unbroken.streams.log import EpochLog
-from unbroken.streams.serve import Served
+from unbroken.streams.served import Served
 from unbroken.streams.source_log import SourceLog
 
 SCHEMA = parse("n BIGINT")

@@ -18,7 +18,8 @@ from unbroken.epochs import Epoch
 from unbroken.errors import UnbrokenError
 from unbroken.streams.flight import Command, Door, Peer
 from unbroken.streams.log import EpochLog
-from unbroken.streams.serve import Served, StreamDoor
+from unbroken.streams.serve import StreamDoor
+from unbroken.streams.served import Served
 
 
 class Node:

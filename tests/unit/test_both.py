@@ -16,7 +16,8 @@ from unbroken.streams.both import Both
 from unbroken.streams.branch_log import BranchLog
 from unbroken.streams.flight import Door
 from unbroken.streams.log import EpochLog
-from unbroken.streams.serve import Served, StreamDoor
+from unbroken.streams.serve import StreamDoor
+from unbroken.streams.served import Served
 from unbroken.tentative import hearing
 from unbroken.tentative.hearing import Hearing
 

@@ -12,7 +12,8 @@ from unbroken.client import cluster
 from unbroken.epochs import Epoch
 from unbroken.streams.flight import Door
 from unbroken.streams.log import EpochLog
-from unbroken.streams.serve import Served, StreamDoor
+from unbroken.streams.serve import StreamDoor
+from unbroken.streams.served import Served
 
 
 def log_of(folder: Path) -> EpochLog:

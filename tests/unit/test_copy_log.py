@@ -14,7 +14,7 @@ from unbroken.errors import CheckpointLost, DivergenceError, EpochGone, Unbroken
 from unbroken.streams.copy_log import copy_log, extend_log
 from unbroken.streams.flight import Command, Peer
 from unbroken.streams.log import EpochLog
-from unbroken.streams.serve import Served
+from unbroken.streams.served import Served
 
 
 def test_a_log_goes_on_from_what_is_there(node: Node, peer: Peer, there: Path):

@@ -17,7 +17,8 @@ from unbroken.streams.flight import Door
 from unbroken.streams.follow import Follower
 from unbroken.streams.log import EpochLog
 from unbroken.streams.merge import Fetch, Serving
-from unbroken.streams.serve import Served, StreamDoor
+from unbroken.streams.serve import StreamDoor
+from unbroken.streams.served import Served
 
 
 @pytest.fixture(autouse=True)

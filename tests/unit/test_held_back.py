@@ -29,7 +29,8 @@ from unbroken.node.standby import Standby
 from unbroken.policies import Passive
 from unbroken.streams.flight import Door, Peer
 from unbroken.streams.log import EpochLog
-from unbroken.streams.serve import Served, StreamDoor
+from unbroken.streams.serve import StreamDoor
+from unbroken.streams.served import Served
 
 
 def told(hand: Hand, node: str) -> dict[str, Any]:

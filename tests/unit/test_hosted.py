@@ -22,7 +22,7 @@ from unbroken.policies.past import Marks, Seed
 from unbroken.policies.traits import OperatorClass
 from unbroken.streams.flight import Door
 from unbroken.streams.log import EpochLog
-from unbroken.streams.serve import Served
+from unbroken.streams.served import Served
 
 
 @pytest.fixture

@@ -30,7 +30,8 @@ from unbroken.streams.branch_log import BranchLog
 from unbroken.streams.flight import Door
 from unbroken.streams.giving_up import gap_fields
 from unbroken.streams.log import EpochLog
-from unbroken.streams.serve import Served, StreamDoor
+from unbroken.streams.serve import StreamDoor
+from unbroken.streams.served import Served
 from unbroken.tentative.branch import CONVERGE, CORRECT, DELAY, PROCESS, Bound
 
 X_S = 1.0

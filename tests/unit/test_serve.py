@@ -18,7 +18,8 @@ from unbroken.streams.flight import Door, Peer
 from unbroken.streams.hole import Begin
 from unbroken.streams.log import EpochLog
 from unbroken.streams.needs import CLIENTS_MAX, UNDECLARED_EPOCHS
-from unbroken.streams.serve import Served, StreamDoor
+from unbroken.streams.serve import StreamDoor
+from unbroken.streams.served import Served
 
 
 def log_of(folder: Path, count: int) -> EpochLog:

@@ -11,7 +11,8 @@ from unbroken.epochs import Epoch
 from unbroken.node.staged import Confirmed, Staged
 from unbroken.streams.flight import Door, Peer
 from unbroken.streams.log import EpochLog
-from unbroken.streams.serve import Served, StreamDoor
+from unbroken.streams.serve import StreamDoor
+from unbroken.streams.served import Served
 
 
 def epoch(number: int, draw: int = 0) -> Epoch:

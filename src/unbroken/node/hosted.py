@@ -45,7 +45,8 @@ from unbroken.query import Query
 from unbroken.streams.copy_log import extend_log
 from unbroken.streams.flight import Door, Peer
 from unbroken.streams.needs import KEEP_EPOCHS
-from unbroken.streams.serve import Served, StreamDoor
+from unbroken.streams.serve import StreamDoor
+from unbroken.streams.served import Served
 
 #: A replica that stumbles more often than this within `STUMBLES_S` has failed.
 STUMBLES_MAX = 6

@@ -29,7 +29,8 @@ from unbroken.streams import disk
 from unbroken.streams.clock import EpochClock
 from unbroken.streams.flight import Command, Door, checked_consumer, checked_name
 from unbroken.streams.needs import KEEP_EPOCHS
-from unbroken.streams.serve import Served, StreamDoor
+from unbroken.streams.serve import StreamDoor
+from unbroken.streams.served import Served
 from unbroken.streams.source_log import SourceLog
 
 SEND_WAIT_S = 10.0

@@ -36,7 +36,7 @@ from unbroken.policies import Upstream
 from unbroken.policies.past import Seed
 from unbroken.streams.flight import Peer, checked_name
 from unbroken.streams.hole import Begin
-from unbroken.streams.serve import Served
+from unbroken.streams.served import Served
 
 #: How long to wait for the consumers to say where they are: they look into the book that often.
 ASK_S_MIN = 3 * FRESH_S

@@ -38,7 +38,8 @@ def copy_log(peer: Peer, stream: str, folder: Path, *, last: int) -> EpochLog:
     >>> import tempfile
     >>> import pyarrow as pa
     >>> from unbroken.streams.flight import Door
-    >>> from unbroken.streams.serve import Served, StreamDoor
+    >>> from unbroken.streams.serve import StreamDoor
+    >>> from unbroken.streams.served import Served
     >>> here, there = Path(tempfile.mkdtemp()), Path(tempfile.mkdtemp())
     >>> log, door = EpochLog(here, "alerts"), Door()
     >>> StreamDoor(door).streams["alerts"] = Served(log, [], keep=0)

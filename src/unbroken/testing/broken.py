@@ -27,7 +27,7 @@ from unbroken.policies.past import Past, Seed
 from unbroken.streams.hole import Positions
 from unbroken.streams.merge import Fetch, Merge, Serving
 from unbroken.streams.needs import Needs
-from unbroken.streams.serve import Served
+from unbroken.streams.served import Served
 
 #: Class or module, name of the attribute, what it is instead.
 Change = tuple[Any, str, Any]

@@ -1,7 +1,7 @@
 """The real classes in a simulated world: which names of which modules mean something else there.
 
     node.hosted.time   ─▶ the clock of the process     node.replica.Run  ─▶ the engine here
-    streams.serve.disk ─▶ its disk                     node.control.Peer ─▶ the network here
+    streams.served.disk ─▶ its disk                    node.control.Peer ─▶ the network here
 
 * `Hosted`, `Replica`, `Standby`, `Staged`, `Served`, `StreamDoor`, `Control`, `Keeper`, the
   successor, the book and the copying of logs are the real ones.  They reach the outside through
@@ -41,7 +41,7 @@ from unbroken.node import (
     standby,
     successor,
 )  # fmt: skip
-from unbroken.streams import branch_log, copy_log, serve
+from unbroken.streams import branch_log, copy_log, served
 from unbroken.tentative import correction, hearing
 from unbroken.testing import branches, checkpoints, engine, epochs
 from unbroken.testing.inputs import Inputs
@@ -183,7 +183,7 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
             "threading": threading, "time": time, "Peer": peer,
             "Speaker": partial(Speaker, world, network, sim.watch),
         },
-        serve: {"threading": threading, "time": time, "disk": files},
+        served: {"threading": threading, "time": time, "disk": files},
         questions: {"Giver": checkpoints.Giver},
         loop: {"print": say},
         life: {"disk": files},
