@@ -14,6 +14,7 @@ import pytest
 from unbroken.epochs import Epoch, Header
 from unbroken.errors import DiskError, EpochGone, FenceError, UnbrokenError, Unreachable
 from unbroken.streams import disk, serve
+from unbroken.streams import served as served_streams
 from unbroken.streams.flight import Door, Peer
 from unbroken.streams.hole import Begin
 from unbroken.streams.log import EpochLog
@@ -102,7 +103,7 @@ def test_s17_a_log_that_is_full_of_history_says_so_and_one_whose_consumer_is_beh
 ):
     """The consumer has processed all of it; only its state, or who reads it, still needs it."""
     now_s = 100.0
-    monkeypatch.setattr(serve, "time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr(served_streams, "time", SimpleNamespace(monotonic=lambda: now_s))
     log = log_of(tmp_path, 10)
     served = Served(log, ["b@node-1"], keep=0, bytes_max=log.bytes)
 
