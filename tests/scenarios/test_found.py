@@ -552,3 +552,18 @@ def test_the_first_of_two_gap_fragments_is_overtaken_while_it_still_serves():
     pieces = Piece("a", "window", ("s1",), "gap"), Piece("b", "session", ("a",), "gap")
     lived = Life(95000079, 2, ("s1",), pieces, 160, tuple(faults), ("b", "b-2"))
     assert simulate(lived).violation is None
+
+
+def test_history_fills_a_log_for_good_after_its_reader_has_caught_up():
+    """Whoever is started again does not know its history anew before there are new epochs.
+
+    Its last word but one, that a sink is behind, stayed: the full log called that a wait.
+    """
+    pieces = Piece("a", "draw", ("s1",), "passive"), Piece("b", "join", ("a", "s1"), "upstream")
+    faults = (
+        Fault(6.903, "pause", "sink-b", 17.1),
+        Fault(11.474, "repeat", "network", 6.9, much=0.3),
+        Fault(15.494, "pause", "node-7", 5.7),
+    )
+    lived = Life(900296399, 7, ("s1",), pieces, 160, faults, ("b",), 80, SMALL_KEEP_EPOCHS)
+    assert simulate(lived).violation is None

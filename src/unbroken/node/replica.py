@@ -355,8 +355,9 @@ class Replica(Lines):
             if seed is None:  # Not known: what was said before stays in force.
                 what |= {"need": 0}
             else:
-                told = {**seed.to_dict(), "clients": list(clients), "owed_to": owed_to}
+                told = {**seed.to_dict(), "clients": list(clients)}
                 what |= {"need": seed.first, "seed": told}
+            what |= {"owed_to": owed_to}
         return [(name, what) for name in self.fragment.inputs]
 
     def _read_news(self, speak: int) -> bool:

@@ -84,7 +84,6 @@ def _seed(replica: Replica, gone: str, book: BookReader) -> tuple[Seed, list[str
             if told["seed"] is not None:
                 said = dict(told["seed"])
                 clients = [checked_name(name) for name in said.pop("clients", [])]
-                said.pop("owed_to", None)
                 seeds.append((Seed.of(said), clients))
     nothing: tuple[Seed, list[str]] = Seed(0, 0, None), []
     seed, clients = max(seeds, key=lambda each: each[0].first, default=nothing)

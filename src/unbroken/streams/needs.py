@@ -73,6 +73,8 @@ class _Need:
     #: Invariant: nothing at or above it is trimmed; None until the consumer has spoken.
     need: int | None = None
     seed: Seed | None = None
+    #: Who is behind, further on, for whose sake it may need more; "" for nobody.
+    owed_to: str = ""
 
 
 #: The term of what control said last, and whether it expects the consumer.
@@ -135,8 +137,9 @@ class Needs:
         return self.ruled.get(consumer, (0, True))[0]
 
     def record(
-        self, consumer: str, *, term: int, processed: int, need: int, seed: Seed | None = None
-    ) -> None:
+        self, consumer: str, *, term: int, processed: int, need: int, seed: Seed | None = None,
+        owed_to: str = "",
+    ) -> None:  # fmt: skip
         """Takes an ack; a consumer that was not expected is expected from now on."""
         if seed is not None:
             _check_seed(consumer, seed)
@@ -156,6 +159,7 @@ class Needs:
         if seed is not None and (need, processed) >= (entry.need or 0, entry.processed):
             entry.seed = seed
         entry.term, entry.processed = term, max(entry.processed, processed)
+        entry.owed_to = owed_to
         entry.need = max(entry.need or 0, need)
 
     def remove(self, consumer: str, *, term: int = 0) -> None:
@@ -188,6 +192,16 @@ class Needs:
             for name, entry in self._needs.items()
             if entry.seed is not None
         }
+
+    def owed_to(self, consumer: str) -> str:
+        """Whom `consumer` said to wait for, with its last ack; "" for nobody.
+
+        >>> needs = Needs()
+        >>> needs.record("b@node-2", term=1, processed=9, need=3, owed_to="sink")
+        >>> needs.owed_to("b@node-2"), needs.owed_to("c@node-1")
+        ('sink', '')
+        """
+        return self._needs[consumer].owed_to if consumer in self._needs else ""
 
     def seed(self, consumer: str) -> tuple[int | None, Seed | None]:
         """Where a successor of `consumer` begins, and what it must know for that.

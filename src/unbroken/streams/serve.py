@@ -125,7 +125,7 @@ class StreamDoor:
         self[command["stream"]].ack(
             checked_consumer(command["consumer"]), term=int(command["term"]),
             processed=int(command["processed"]), need=int(command["need"]),
-            seed=command.get("seed"),
+            seed=command.get("seed"), owed_to=_name_or_nobody(command.get("owed_to")),
         )  # fmt: skip
 
     def _seed(self, command: Command) -> dict[str, Any]:
@@ -147,3 +147,7 @@ class StreamDoor:
 
     def _consumers(self, command: Command) -> list[str]:
         return self[command["stream"]].clients
+
+
+def _name_or_nobody(name: object) -> str:
+    return checked_consumer(name) if name else ""

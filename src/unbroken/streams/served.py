@@ -153,11 +153,14 @@ class Served:
                     self._positions.removed(consumer)
 
     def ack(
-        self, consumer: str, *, term: int, processed: int, need: int, seed: Seed | None = None
-    ) -> None:
+        self, consumer: str, *, term: int, processed: int, need: int, seed: Seed | None = None,
+        owed_to: str = "",
+    ) -> None:  # fmt: skip
         """Takes an ack and trims what nobody may ask for any more."""
         with self._lock:
-            self.needs.record(consumer, term=term, processed=processed, need=need, seed=seed)
+            self.needs.record(
+                consumer, term=term, processed=processed, need=need, seed=seed, owed_to=owed_to
+            )
         self.trim()
 
     def seed(self, consumer: str) -> tuple[int | None, Seed | None]:

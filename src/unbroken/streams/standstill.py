@@ -20,8 +20,8 @@ This module only decides.  It does no I/O; the caller passes in monotonic time.
 ''
 >>> standstill.look(log, needs, now_s=20.0)  # doctest: +ELLIPSIS
 'b@node-2 has processed all of it, and its state reaches back to epoch 3...'
->>> needs.record("b@node-2", term=1, processed=90, need=4, seed={"first": 4, "owed_to": "sink_b"})
->>> standstill.look(Extent(3, 91, True), needs, now_s=40.0)                        # It will go on.
+>>> needs.record("b@node-2", term=1, processed=90, need=3, owed_to="sink_b")
+>>> standstill.look(log, needs, now_s=40.0)                                        # It will go on.
 ''
 """
 
@@ -85,5 +85,4 @@ def owed_to(log: Extent, needs: Needs) -> str:
         return ""
     if needs.processed[holder] < log.next - 1:
         return holder
-    _, seed = needs.seed(holder)
-    return str((seed or {}).get("owed_to", ""))
+    return needs.owed_to(holder)
