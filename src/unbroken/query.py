@@ -34,18 +34,11 @@ import pyarrow as pa
 from unbroken import schemas
 from unbroken.definitions import line_of_user, seconds
 from unbroken.errors import DefinitionError, UnbrokenError
-from unbroken.policies import Gap, Policy, Restart, Upstream
+from unbroken.policies import Policy, Restart
 from unbroken.streams.flight import checked_name
 from unbroken.streams.giving_up import WAIT, WHEN_FULL
-from unbroken.tentative.branch import (
-    CONVERGE,
-    CORRECT,
-    PROCESS,
-    SUSPEND,
-    WHEN_CUT,
-    WHEN_HEALED,
-    Bound,
-)
+from unbroken.tentative.branch import Bound
+from unbroken.tentative.given import bound_of
 
 OUTPUT_MODES = ("append", "update")
 #: Where a fragment keeps its state.
@@ -53,8 +46,6 @@ ROCKSDB, MEMORY = STATES = ("rocksdb", "memory")
 MANUAL = "manual"
 EPOCH_S_MIN, EPOCH_S_MAX = 0.01, 86_400.0
 FUTURE_S_MAX = 1e9
-#: What `max_delay` may be.
-DELAY_S_MIN, DELAY_S_MAX = 0.1, 86_400.0
 
 
 @dataclass(frozen=True)
@@ -232,7 +223,7 @@ class Query:
                 hint="one of ub.Active(replicas=2), ub.Passive(interval='2s'), ub.Upstream(), "
                 "ub.Gap(); or none, for one copy that is started again on its own node",
             )
-        bound = _bound(max_delay, when_cut, when_healed, policy, where)
+        bound = bound_of(max_delay, when_cut, when_healed, policy, where)
         names = tuple(self._input(given, where) for given in inputs)
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
@@ -356,56 +347,6 @@ class Query:
                 hint='write it like "1s", "500ms" or "2min" (10 ms to 24 h), or "manual"',
             )
         return length
-
-
-def _bound(
-    max_delay: str | None, when_cut: str | None, when_healed: str | None, policy: Policy | None,
-    where: str,
-) -> Bound | None:  # fmt: skip
-    """The delay bound of a fragment, checked."""
-    if when_healed not in (None, *WHEN_HEALED):
-        raise DefinitionError(
-            f"{where}: when_healed={when_healed!r} is unknown",
-            hint=f"one of {', '.join(WHEN_HEALED)}",
-        )
-    if when_healed == CONVERGE and (max_delay is None or when_cut == SUSPEND):
-        raise DefinitionError(
-            f"{where}: when_healed='converge', but nothing is ever tentative",
-            hint='say how long a result may wait for missing input: max_delay="3s"; or leave '
-            "out when_healed",
-        )
-    if when_healed == CONVERGE and not isinstance(policy, Restart | None):
-        raise DefinitionError(
-            f"{where}: when_healed='converge' with the policy {policy.text!r}: another copy may "
-            "have, or make again, what this one gives up, and consumers would disagree for ever",
-            hint="leave out the policy, or take when_healed='correct'",
-        )
-    if when_cut not in (None, *WHEN_CUT):
-        raise DefinitionError(
-            f"{where}: when_cut={when_cut!r} is unknown", hint=f"one of {', '.join(WHEN_CUT)}"
-        )
-    if max_delay is None:
-        if when_cut in (None, SUSPEND):
-            return None
-        raise DefinitionError(
-            f"{where}: when_cut={when_cut!r} without max_delay",
-            hint='say how long a result may wait for missing input: max_delay="3s"',
-        )
-    delay_s = seconds(max_delay)
-    if delay_s is None or not DELAY_S_MIN <= delay_s <= DELAY_S_MAX:
-        raise DefinitionError(
-            f"{where}: {max_delay!r} is not a delay",
-            hint='write it like "3s" or "500ms" (100 ms to 24 h)',
-        )
-    if when_cut == SUSPEND:
-        return None
-    if isinstance(policy, Upstream | Gap):
-        raise DefinitionError(
-            f"{where}: max_delay with the policy {policy.text!r} is not there yet: a branch is "
-            "parked on a checkpoint",
-            hint="use ub.Active or ub.Passive, or no policy; or leave out max_delay",
-        )
-    return Bound(delay_s, when_cut or PROCESS, when_healed or CORRECT)
 
 
 def _cycle(waiting: dict[str, Fragment]) -> list[str]:

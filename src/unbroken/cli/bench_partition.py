@@ -14,8 +14,8 @@ from unbroken.measure import partition_report as report
 from unbroken.measure.partition import Cabled, Found, measure
 from unbroken.measure.recovery import MEASURED
 from unbroken.measure.shapes import SHAPES, shape
-from unbroken.query import DELAY_S_MAX, DELAY_S_MIN
 from unbroken.tentative.branch import WHEN_CUT
+from unbroken.tentative.given import DELAY_S_MAX, DELAY_S_MIN
 
 LENGTHS, QUICK_LENGTHS = "2,5,10,30,60", "2,8"
 LENGTH_S_MAX = 3600.0
