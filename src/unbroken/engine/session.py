@@ -93,6 +93,9 @@ CHEAP = {
     "spark.sql.streaming.stopTimeout": "30s",
 }
 
+#: The name of a socket has 107 bytes at most, and Spark's own part of it takes some 45.
+SOCKET_FOLDER_BYTES_MAX = 60
+
 
 def session(
     name: str,
@@ -128,6 +131,8 @@ def session(
         # What a JVM that is killed leaves behind goes with the node's folder.
         f'"-Djava.io.tmpdir={scratch}" {archive.options(java.text)}',
     )
+    for key, value in _sockets(master, scratch).items():
+        builder = builder.config(key, value)
     if master.startswith("local"):
         builder = builder.config("spark.driver.host", "127.0.0.1")
         builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
@@ -145,6 +150,20 @@ def session(
     if master.startswith("local"):
         _forget_defaults(spark)
     return spark
+
+
+def _sockets(master: str, scratch: Path) -> dict[str, str]:
+    """How Spark talks to its Python processes: by sockets that are files, where it can.
+
+    Over TCP the end of an epoch of more than 64 KiB may wait for the other side's delayed
+    confirmation: 40 ms, on some connections for every epoch and on others never (docs/speed.md).
+    """
+    if not master.startswith("local") or len(os.fsencode(scratch)) > SOCKET_FOLDER_BYTES_MAX:
+        return {}
+    scratch.mkdir(parents=True, exist_ok=True)
+    scratch.chmod(0o700)  # No secret is asked for at these.
+    option = "spark.python.unix.domain.socket"
+    return {f"{option}.enabled": "true", f"{option}.dir": str(scratch)}
 
 
 def _forget_defaults(spark: SparkSession) -> None:
