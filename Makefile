@@ -46,7 +46,7 @@ test-spark:
 test-quick:
 	nice -n 19 $(PYTEST) --basetemp=build/quick --durations=5 tests src --ignore=tests/features
 
-# What takes longer than a change should wait for: slow tests, and more of the commit's fresh lives
+# What takes longer than a change should wait for: slow tests, and more of the code's fresh lives
 # (docs/simulator.md).
 long: java
 	$(PYTEST) --basetemp=build/long -m slow tests/features

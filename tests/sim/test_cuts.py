@@ -45,7 +45,7 @@ def test_nothing_goes_wrong_in_fixed_lives(first: int):
 @pytest.mark.skipif(not FRESH, reason="no fresh lives are asked for")
 @pytest.mark.parametrize("place", range(0, max(FRESH, 1), GROUP))
 def test_nothing_goes_wrong_in_fresh_lives(place: int):
-    """Other seeds for every commit; they are printed before anything runs."""
+    """Other seeds for every version; they are printed before anything runs."""
     for seed in range(FIRST + place, FIRST + min(place + GROUP, FRESH)):
         live(random_cut_life(seed), " --cuts")
 

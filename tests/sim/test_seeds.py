@@ -1,8 +1,8 @@
 """Simulated clusters: fixed seeds, fresh seeds, and that one seed is one life.
 
-Fresh ones are others for every commit, and the same ones whenever that commit is tested: a failure
-is a finding, never a flake, and nobody has to run a commit twice to believe it.  `UNBROKEN_SEEDS`
-says how many, and `UNBROKEN_SEEDS=0` leaves them out.
+Fresh ones are others for every version of the code, and the same ones whenever that version is
+tested: a failure is a finding, never a flake, and nobody has to run it twice to believe it.
+`UNBROKEN_SEEDS` says how many, and `UNBROKEN_SEEDS=0` leaves them out.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FIXED, FRESH = 200, int(os.environ.get("UNBROKEN_SEEDS", "200"))
 
 
 def first_fresh() -> int:
-    """Where the fresh seeds of this commit begin; of a copy without git, anywhere."""
+    """Where the fresh seeds of this version begin; of a copy without git, anywhere."""
     try:
-        asked = ["git", "rev-parse", "HEAD"]
+        asked = ["git", "rev-parse", "HEAD:src"]
         answer = subprocess.run(asked, cwd=Path(__file__).parent, capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return 1_000_000 + secrets.randbelow(1_000_000_000)
@@ -53,7 +53,7 @@ def test_nothing_goes_wrong_in_fixed_lives(first: int):
 @pytest.mark.skipif(not FRESH, reason="no fresh lives are asked for")
 @pytest.mark.parametrize("place", range(0, max(FRESH, 1), GROUP))
 def test_nothing_goes_wrong_in_fresh_lives(place: int):
-    """Other seeds for every commit; they are printed before anything runs."""
+    """Other seeds for every version; they are printed before anything runs."""
     for seed in range(FIRST + place, FIRST + min(place + GROUP, FRESH)):
         live(random_life(seed))
 
