@@ -155,8 +155,8 @@ def session(
 def _sockets(master: str, scratch: Path) -> dict[str, str]:
     """How Spark talks to its Python processes: by sockets that are files, where it can.
 
-    Over TCP the end of an epoch of more than 64 KiB may wait for the other side's delayed
-    confirmation: 40 ms, on some connections for every epoch and on others never (docs/speed.md).
+    Over TCP every epoch of some runs took 40 ms longer, and of others none did: as if the end of
+    what does not fit into 64 KiB waited for a delayed confirmation (docs/speed.md).
     """
     if not master.startswith("local") or len(os.fsencode(scratch)) > SOCKET_FOLDER_BYTES_MAX:
         return {}
@@ -169,9 +169,9 @@ def _sockets(master: str, scratch: Path) -> dict[str, str]:
 def _forget_defaults(spark: SparkSession) -> None:
     """Takes Hadoop's defaults out of the settings that Spark sends to every state store.
 
-    There are 1,100 of them, and Spark serializes all of them twice per micro-batch: a fifth of the
-    JVM's work for a small epoch (docs/speed.md).  Each stands in Hadoop's code too; what an
-    administrator or a user has set stays.  On a cluster they are left alone: other file systems
+    There are 1,100 of them, and Spark serializes all of them twice per micro-batch: a twentieth of
+    the JVM's work for a small epoch (docs/speed.md).  Each stands in Hadoop's code too; what
+    an administrator or a user has set stays.  On a cluster they are left alone: other file systems
     may look for theirs here.
     """
     hadoop: Any = spark._jvm.org.apache.hadoop.conf.Configuration  # type: ignore[union-attr]
