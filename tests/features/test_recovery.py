@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,18 @@ class Driven:
         self.fed = kinds.epochs(kinds.COUNT)
         self._producers = {name: cluster.producer(name) for name in self.fed}
         names = (*PRECISE, "distinct", "noisy", "heard")
-        self._streams: dict[str, Iterator[ub.Epoch]] = {n: cluster.follow(n) for n in names}
         self.got: dict[str, list[ub.Epoch]] = {name: [] for name in names}
+        self._failed: list[BaseException] = []
         self.sent = 0
+        for name in names:
+            threading.Thread(target=self._follow, args=(name,), daemon=True, name=name).start()
+
+    def _follow(self, name: str) -> None:
+        try:
+            for epoch in self.cluster.follow(name):
+                self.got[name].append(epoch)
+        except Exception as error:  # Also that of a cluster that is over: nobody asks then.
+            self._failed.append(error)
 
     def feed(self, count: int) -> None:
         for n in range(self.sent, self.sent + count):
@@ -51,9 +61,16 @@ class Driven:
 
     def step(self, count: int) -> None:
         self.feed(count)
-        for name, stream in self._streams.items():
-            while len(self.got[name]) < self.sent:
-                self.got[name].append(next(stream))
+        until(lambda: self._failed or not self.lacking(), self.lacking)
+        assert not self._failed, self._failed
+
+    def lacking(self) -> dict[str, str]:
+        """The streams that have not come as far as what was sent."""
+        return {
+            name: f"{len(epochs)} of {self.sent}"
+            for name, epochs in self.got.items()
+            if len(epochs) < self.sent
+        }
 
     def protection(self) -> dict[str, dict[str, Any]]:
         told: dict[str, dict[str, Any]] = self.cluster.status()["fragments"]
@@ -63,7 +80,7 @@ class Driven:
         return {name: fragment["survives"] for name, fragment in self.protection().items()}
 
     def wait_whole(self) -> None:
-        until(lambda: self.survives() == WHOLE, "whole again by itself")
+        until(lambda: self.survives() == WHOLE, lambda: f"not whole again: {self.survives()}")
 
     def node_of(self, fragment: str) -> str:
         until(lambda: self.protection()[fragment]["nodes"], f"somebody serves {fragment}")
@@ -88,16 +105,18 @@ class Driven:
 
 
 @contextlib.contextmanager
-def told_if_it_fails(cluster: ub.LocalCluster) -> Iterator[None]:
+def told_if_it_fails(cluster: ub.LocalCluster, late: Path) -> Iterator[None]:
     """What everybody says, and what every thread does, when a run does not end as it should."""
     try:
         yield
     except BaseException:
-        for name in ("node-1", "node-2", "node-3", "control"):
+        for name in ("node-1", "node-2", "node-3", "control", "keeper"):
             with contextlib.suppress(OSError, ub.UnbrokenError):
                 os.kill(cluster.pid(name), signal.SIGUSR1)
-        print(json.dumps(cluster.status(), indent=1))
-        print((cluster.folder / "control.log").read_text()[-5000:])
+        for path in (*cluster.folder.glob("*.log"), *late.glob("*.log")):
+            print(f"--- {path.name}\n{path.read_text()[-4000:]}")
+        with contextlib.suppress(ub.UnbrokenError):
+            print(json.dumps(cluster.status(), indent=1))
         raise
 
 
@@ -110,6 +129,7 @@ def joined(cluster: ub.LocalCluster, folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        assert process.poll() is None, "the node from outside is still there"
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 130
 
@@ -141,7 +161,7 @@ def test_whoever_dies_is_replaced_and_the_answer_stays_the_same(
         cluster = stack.enter_context(
             ub.LocalCluster(recovery_query.query, nodes=3, folder=tmp_path / "cluster")
         )
-        stack.enter_context(told_if_it_fails(cluster))
+        stack.enter_context(told_if_it_fails(cluster, tmp_path / "late"))
         driven = Driven(cluster)
         driven.step(3)
         driven.wait_whole()

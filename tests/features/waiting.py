@@ -8,9 +8,10 @@ from collections.abc import Callable
 WAIT_S = 150.0
 
 
-def until(condition: Callable[[], object], what: str) -> None:
+def until(condition: Callable[[], object], what: str | Callable[[], object]) -> None:
     """Waits until `condition` holds; fails with `what` if that takes too long."""
     deadline_s = time.monotonic() + WAIT_S
     while not condition():
-        assert time.monotonic() < deadline_s, what
+        if time.monotonic() > deadline_s:
+            raise AssertionError(what if isinstance(what, str) else what())
         time.sleep(0.05)

@@ -16,7 +16,7 @@ from typing import Any
 from unbroken.cli import arguments
 from unbroken.cli.load import load
 from unbroken.client.cluster import Cluster, connect
-from unbroken.errors import DefinitionError, UnbrokenError, Unreachable
+from unbroken.errors import DefinitionError, UnbrokenError
 from unbroken.node import setup
 from unbroken.node.process import Tree, lock_folder, raise_noted
 from unbroken.query import Query
@@ -92,7 +92,8 @@ def _watch(cluster: Cluster, name: str, tree: Tree) -> None:
     said = ""
     while tree.alive:
         words = said
-        with contextlib.suppress(Unreachable):  # The keeper is away: the node goes on.
+        # The keeper is away, or stumbles over the question: the node goes on.
+        with contextlib.suppress(UnbrokenError):
             node = cluster.status()["nodes"].get(name)
             if node is not None and node["pid"] == tree.pid:
                 runs = ", ".join(node["fragments"]) or "nothing yet: a spare"

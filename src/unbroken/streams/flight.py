@@ -28,7 +28,7 @@ import socket
 import threading
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -161,12 +161,17 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
 
 
 class Peer:
-    """Another process's door, seen from here.  Safe for many threads."""
+    """Another process's door, seen from here.  Safe for many threads.
+
+    Flight's own `close` is never called: it frees the connection under calls that begin at that
+    moment in other threads, and they end the whole process.  Whoever calls holds the connection;
+    after `close` it goes with the last of them.
+    """
 
     def __init__(self, address: str) -> None:
         self.address = address
         try:
-            self._client = flight.FlightClient(address, generic_options=_CHANNEL)
+            self._client: Any = flight.FlightClient(address, generic_options=_CHANNEL)
         except (pa.ArrowException, ValueError) as error:
             raise Unreachable(
                 f"{address!r} is not an address: {error}", hint="write it as grpc://HOST:PORT"
@@ -174,16 +179,16 @@ class Peer:
 
     def get(self, command: Command, *, timeout_s: float = CALL_S_MAX) -> pa.Table | None:
         """Asks for rows; None means "not yet"."""
-        with self._errors_from_the_wire(command):
+        with self._call(command) as client:
             ticket = flight.Ticket(json.dumps(command).encode())
-            table = self._client.do_get(ticket, _deadline(timeout_s)).read_all()
+            table = client.do_get(ticket, _deadline(timeout_s)).read_all()
         return None if _NOT_YET_KEY in (table.schema.metadata or {}) else table
 
     def put(self, command: Command, table: pa.Table, *, timeout_s: float = CALL_S_MAX) -> Any:
         """Sends rows and waits for the answer."""
-        with self._errors_from_the_wire(command):
+        with self._call(command) as client:
             descriptor = flight.FlightDescriptor.for_command(json.dumps(command).encode())
-            writer, reader = self._client.do_put(descriptor, table.schema, _deadline(timeout_s))
+            writer, reader = client.do_put(descriptor, table.schema, _deadline(timeout_s))
             try:
                 writer.write_table(table)
                 writer.done_writing()
@@ -196,15 +201,19 @@ class Peer:
 
     def act(self, command: Command, *, timeout_s: float = CALL_S_MAX) -> Any:
         """Says something and waits for the answer."""
-        with self._errors_from_the_wire(command):
+        with self._call(command) as client:
             action = flight.Action(command["do"], json.dumps(command).encode())
-            (result,) = self._client.do_action(action, _deadline(timeout_s))
+            (result,) = client.do_action(action, _deadline(timeout_s))
             return json.loads(result.body.to_pybytes())
 
     @contextlib.contextmanager
-    def _errors_from_the_wire(self, command: Command) -> Any:
+    def _call(self, command: Command) -> Iterator[Any]:
+        """The connection, held for one call; what goes wrong is said in our own words."""
+        client = self._client
+        if client is None:
+            raise Unreachable(f"the connection to {self.address} was closed here")
         try:
-            yield
+            yield client
         except (pa.ArrowException, OSError) as error:
             extra = getattr(error, "extra_info", b"")
             if extra:
@@ -216,8 +225,8 @@ class Peer:
             ) from error
 
     def close(self) -> None:
-        """Ends the connection."""
-        self._client.close()
+        """No call begins any more; the connection ends with the last one that is under way."""
+        self._client = None
 
     def __enter__(self) -> Peer:
         return self
