@@ -29,7 +29,7 @@ from unbroken.control.detector import TIMINGS
 from unbroken.control.placement import place
 from unbroken.errors import DefinitionError, UnbrokenError, Unreachable
 from unbroken.node import setup
-from unbroken.node.process import Tree, lock_folder, raise_noted
+from unbroken.node.process import Restarts, Tree, lock_folder, raise_noted
 from unbroken.query import Query
 from unbroken.streams.cables import KEEPER as KEEPER
 from unbroken.streams.cables import Cables
@@ -37,10 +37,6 @@ from unbroken.streams.flight import free_port
 
 READY_S_MAX = 300.0
 WATCH_S = 0.2
-#: A process that dies more often than this within `RESTARTS_S` is not started again: something is
-#: wrong that a start won't mend.
-RESTARTS_MAX = 5
-RESTARTS_S = 300.0
 #: How long to wait for the processes of an earlier cluster in the same folder to end.
 LOCK_S_MAX = 15.0
 CONTROL = "control"
@@ -120,7 +116,7 @@ class LocalCluster(Cluster):
         self._query = query
         self._trees: dict[str, Tree] = {}
         self._down: set[str] = set()
-        self._restarts: dict[str, list[float]] = {}
+        self._restarts = Restarts()
         self._lock = threading.RLock()
         self._lock_file: int | None = None
         self._closed = threading.Event()
@@ -214,13 +210,10 @@ class LocalCluster(Cluster):
                     if tree.alive or name in self._down or gave_up or self._closed.is_set():
                         continue
                     tree.kill()  # Its JVM may have outlived it.
-                    now_s = time.monotonic()
-                    recent = [t for t in self._restarts.get(name, []) if t > now_s - RESTARTS_S]
-                    self._restarts[name] = [*recent, now_s]
-                    if len(recent) >= RESTARTS_MAX:
-                        self._down.add(name)
-                    else:
+                    if self._restarts.allowed(name, now_s=time.monotonic()):
                         self._spawn(name)
+                    else:
+                        self._down.add(name)
 
     def _tree(self, name: str) -> Tree:
         if name not in self._trees:

@@ -35,7 +35,7 @@ def hosted(tmp_path: Path) -> Iterator[Hosted]:
 class Slow:
     """Something that takes as long as it is told to."""
 
-    def __init__(self, *, fails: UnbrokenError | None = None) -> None:
+    def __init__(self, *, fails: Exception | None = None) -> None:
         self.begun, self.may_end, self.calls = threading.Event(), threading.Event(), 0
         self._fails = fails
 
@@ -83,6 +83,28 @@ def test_what_cannot_be_started_is_told_to_control(hosted: Hosted, capsys):
     assert hosted.lost == {"a"}
     assert "a cannot be started: no" in capsys.readouterr().err
     assert hosted.beat()["lost"] == ["a"]
+
+
+def test_a_mistake_leaves_nothing_half_started(hosted: Hosted, capsys):
+    """Whatever Spark raises: it would stand still for ever, and nobody would know why."""
+    hosted.replicas["a"] = stopped = FakeReplica()  # type: ignore[assignment]
+    slow = Slow(fails=RuntimeError("of py4j"))
+    slow.may_end.set()
+    hosted.apart("a", slow.start)
+    ended(hosted, "a")
+    assert (stopped.stopped, hosted.replicas, hosted.lost) == (True, {}, set())
+    assert hosted.beat()["troubles"] == {"a": "a cannot be started: RuntimeError of py4j"}
+    assert "Traceback" in capsys.readouterr().err
+    assert hosted.may_begin("a"), "control says it again, and the first time at once"
+
+
+class FakeReplica:
+    """One that can be stopped."""
+
+    stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
 
 
 def test_s29_a_full_disk_is_no_loss_and_is_tried_again_with_growing_pauses(

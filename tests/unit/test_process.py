@@ -208,3 +208,39 @@ def test_what_ends_a_process_is_noted_whole_unless_it_is_gone_with_it(tmp_path: 
     with pytest.raises(UnbrokenError, match="node-1 failed: RuntimeError the gateway is closed"):
         process.raise_noted(tmp_path, "node-1")
     assert [path.name for path in tmp_path.iterdir()] == ["node-1.error"]
+
+
+@pytest.mark.parametrize(
+    ("life", "code"),
+    [
+        ("thread('beat', fail); time.sleep(60)", 1),
+        ("thread('warm-up', fail).join(); os._exit(7)", 7),
+        ("process.or_leave(fail)", 1),
+    ],
+    ids=["a vital thread", "another thread", "its own loop"],
+)
+def test_a_mistake_in_what_is_vital_ends_the_process_and_is_told(life: str, code: int):
+    """Half a node stands still and is taken for a whole one; a dead one is started again.
+    Other threads of it may wait for somebody: they do not hold it up."""
+    ended = subprocess.run(
+        [sys.executable, "-c", f"{_MISTAKEN}\n{life}"], capture_output=True, timeout=50
+    )
+    assert ended.returncode == code
+    assert b"RuntimeError: a mistake" in ended.stderr
+
+
+_MISTAKEN = """
+import os, threading, time
+from unbroken.node import process
+
+def fail():
+    raise RuntimeError("a mistake")
+
+def thread(name, target):
+    made = threading.Thread(target=target, name=name)
+    made.start()
+    return made
+
+process.leave_with_threads("beat", "fill-")
+thread("waits", lambda: time.sleep(60))
+"""

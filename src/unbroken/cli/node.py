@@ -18,7 +18,7 @@ from unbroken.cli.load import load
 from unbroken.client.cluster import Cluster, connect
 from unbroken.errors import DefinitionError, UnbrokenError
 from unbroken.node import setup
-from unbroken.node.process import Tree, lock_folder, raise_noted
+from unbroken.node.process import Restarts, Tree, lock_folder, raise_noted
 from unbroken.query import Query
 from unbroken.streams.flight import Peer, checked_name
 
@@ -56,14 +56,18 @@ def run(given: argparse.Namespace) -> int:
     setup.save(folder, query, replace(_setup(address, query), entry=address))
     arguments_of_node = ["--folder", str(folder), "--name", name, "--host", given.host]
     log = folder / f"{name}.log"
-    tree = Tree("unbroken.node.loop", arguments_of_node, log, share=lock)
+    restarts = Restarts()
     print(f"{name} starts; its log is {log}", flush=True)
-    try:
-        _watch(cluster, name, tree)
-    finally:
-        tree.kill()
-    raise_noted(folder, name)
-    raise UnbrokenError(f"{name} has ended", hint=f"its log is {log}")
+    while True:
+        tree = Tree("unbroken.node.loop", arguments_of_node, log, share=lock)
+        try:
+            _watch(cluster, name, tree)
+        finally:
+            tree.kill()
+        raise_noted(folder, name)
+        if not restarts.allowed(name, now_s=time.monotonic()):
+            raise UnbrokenError(f"{name} has ended again and again", hint=f"its log is {log}")
+        print(f"{name} has ended, and is started again; its log is {log}", flush=True)
 
 
 def _name(cluster: Cluster, wanted: str | None) -> str:

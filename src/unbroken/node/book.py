@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from unbroken.errors import Unreachable
+from unbroken.errors import UnbrokenError, Unreachable
 from unbroken.node.speaker import Speaker
 from unbroken.streams.flight import Peer
 from unbroken.streams.merge import Serving
@@ -50,7 +50,7 @@ class BookReader:
             if stale:
                 self._read_s = time.monotonic()  # One asks; the others take the last page.
         if stale:
-            with contextlib.suppress(Unreachable):  # The last page will do.
+            with contextlib.suppress(UnbrokenError):  # The last page will do.
                 page = self._entry.act({"do": "book"}, timeout_s=5.0)
                 with self._lock:
                     streams = page["streams"]

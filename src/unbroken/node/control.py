@@ -37,7 +37,7 @@ from unbroken.control.writers import Writers
 from unbroken.errors import DiskError, UnbrokenError, Unreachable
 from unbroken.node import setup
 from unbroken.node.holes import Holes
-from unbroken.node.process import leave_with_parent, or_noted
+from unbroken.node.process import leave_with_parent, or_leave, or_noted
 from unbroken.policies import Active, Gap, Passive, Policy, Upstream
 from unbroken.streams.flight import (
     Command,
@@ -387,7 +387,7 @@ def main() -> None:
     leave_with_parent()
     control = or_noted(given.folder, "control", lambda: Control(given.folder))
     print(f"control of {control._query.name} at {control.door.address}", flush=True)
-    control.run()
+    or_leave(control.run)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ import shutil
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -119,6 +120,10 @@ class Hosted:
             except UnbrokenError as error:
                 print(f"{name} cannot be started: {error}", file=sys.stderr, flush=True)
                 self.lost.add(name)
+            except Exception as error:  # Of Spark or py4j: it must not stay half started.
+                traceback.print_exc()
+                mistake = UnbrokenError(f"{type(error).__name__} {error}"[:500])
+                self._try_later(name, f"{name} cannot be started", mistake)
             finally:
                 del self.under_way[name]
 
@@ -437,7 +442,7 @@ class Hosted:
     def report(self) -> dict[str, Any]:
         """What the entry hears, for the book and `status`."""
         return {
-            "streams": [name for name in self.streams.streams if not name.endswith(STAGED)],
+            "streams": [name for name in list(self.streams.streams) if not name.endswith(STAGED)],
             "fragments": {
                 name: {**replica.status(), "output": served.status()}
                 for name, replica in list(self.replicas.items())

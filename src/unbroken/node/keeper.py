@@ -24,7 +24,7 @@ from unbroken import schemas
 from unbroken.errors import DiskError, UnbrokenError
 from unbroken.node import setup
 from unbroken.node.alone import Alone
-from unbroken.node.process import leave_with_parent, or_noted
+from unbroken.node.process import leave_with_parent, leave_with_threads, or_leave, or_noted
 from unbroken.streams import disk
 from unbroken.streams.clock import EpochClock
 from unbroken.streams.flight import Command, Door, checked_consumer, checked_name
@@ -336,7 +336,8 @@ def main() -> None:
     leave_with_parent()
     keeper = or_noted(given.folder, "keeper", lambda: Keeper(given.folder, given.host, given.port))
     print(f"keeper of {keeper._query.name} at {keeper.door.address}", flush=True)
-    keeper.run()
+    leave_with_threads("sync")
+    or_leave(keeper.run)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from unbroken.node.book import BookReader
 from unbroken.node.checks import START_S_MAX
 from unbroken.node.hosted import Hosted
 from unbroken.node.life import Life
-from unbroken.node.process import leave_with_parent, or_noted
+from unbroken.node.process import leave_with_parent, leave_with_threads, or_leave, or_noted
 from unbroken.node.questions import OWN_SPARK, Questions
 from unbroken.streams.flight import Door, Peer
 
@@ -173,15 +173,18 @@ class Node:
                 hosted.forget(name)
 
     def live(self) -> None:
-        """Starts, and tells producers and the entry what is new, for ever."""
-        self.start()
+        """Tells producers and the entry what is new, for ever."""
         reported_s = 0.0
         while True:
-            self._tell_and_trim()
-            if time.monotonic() - reported_s > REPORT_S:
-                self._hosted.pick_up()
-                self._report()
-                reported_s = time.monotonic()
+            try:
+                self._tell_and_trim()
+                if time.monotonic() - reported_s > REPORT_S:
+                    reported_s = time.monotonic()
+                    self._hosted.pick_up()
+                    self._report()
+            except UnbrokenError as error:
+                # Whoever refused may take it the next time; what runs here need not know.
+                print(error, file=sys.stderr, flush=True)
             time.sleep(LOOP_S)
 
     def _tell_and_trim(self) -> None:
@@ -213,12 +216,15 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     given = parser.parse_args()
     leave_with_parent()
-    or_noted(
-        given.folder,
-        given.name,
-        lambda: Node(given.folder, given.name, given.host).live(),
-        passing=jvm_has_ended,
-    )
+    leave_with_threads("beat", "fill-", "hold-", "say-")
+
+    def started() -> Node:
+        node = Node(given.folder, given.name, given.host)
+        node.start()
+        return node
+
+    node = or_noted(given.folder, given.name, started, passing=jvm_has_ended)
+    or_leave(node.live)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
@@ -33,6 +33,10 @@ from unbroken.streams import disk
 
 MARK = "UNBROKEN_TREE"
 KILL_S_MAX = 10.0
+#: A process that dies more often than this within `RESTARTS_S` is not started again: something is
+#: wrong that a start won't mend.
+RESTARTS_MAX = 5
+RESTARTS_S = 300.0
 #: The exit code of a process that gave up and has noted why.
 GAVE_UP = 3
 _Made = TypeVar("_Made")
@@ -137,6 +141,36 @@ def leave_with_parent() -> None:
     threading.Thread(target=wait, daemon=True, name="parent").start()
 
 
+def leave_with_threads(*names: str) -> None:
+    """Ends this process when a thread whose name begins so ends by a mistake of ours.
+
+    A node that does not beat, or does not read an input any more, would stand still for ever; one
+    that has ended is started again, and meanwhile others take over.
+    """
+
+    def hook(ended: Any) -> None:
+        threading.__excepthook__(ended)
+        if ended.thread is not None and ended.thread.name.startswith(names):
+            _leave()
+
+    threading.excepthook = hook
+
+
+def or_leave(live: Callable[[], object]) -> None:
+    """Does what a process does as long as it lives; a mistake ends it, and it is started again."""
+    try:
+        live()
+    except Exception:
+        traceback.print_exc()
+        _leave()
+
+
+def _leave() -> None:
+    sys.stderr.flush()
+    # Not sys.exit: threads that wait for others would hold it up.
+    os._exit(1)
+
+
 class _Stamped:
     """Writes the time in front of every line.
 
@@ -155,6 +189,24 @@ class _Stamped:
             self._write(f"{now} {line}" if self._at_start else line)
             self._at_start = line.endswith("\n")
         return len(text)
+
+
+class Restarts:
+    """How often a process that ends by itself is started again.
+
+    >>> restarts = Restarts()
+    >>> [restarts.allowed("node-1", now_s=float(s)) for s in (0, 1, 2, 3, 4, 5, 400)]
+    [True, True, True, True, True, False, True]
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[str, list[float]] = {}
+
+    def allowed(self, name: str, *, now_s: float) -> bool:
+        """Whether `name`, which has just ended, may be started again."""
+        recent = [t for t in self._of.get(name, []) if t > now_s - RESTARTS_S]
+        self._of[name] = [*recent, now_s]
+        return len(recent) < RESTARTS_MAX
 
 
 def or_noted(
