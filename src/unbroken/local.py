@@ -33,7 +33,7 @@ from unbroken.node.process import Restarts, Tree, lock_folder, raise_noted
 from unbroken.query import Query
 from unbroken.streams.cables import KEEPER as KEEPER
 from unbroken.streams.cables import Cables
-from unbroken.streams.flight import free_port
+from unbroken.streams.ports import free_port
 
 READY_S_MAX = 300.0
 WATCH_S = 0.2

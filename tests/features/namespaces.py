@@ -23,7 +23,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from unbroken.errors import UnbrokenError
-from unbroken.streams.flight import Door, Peer, refuses
+from unbroken.streams.flight import Door, Peer
+from unbroken.streams.ports import refuses
 
 IP_S_MAX = 20.0
 

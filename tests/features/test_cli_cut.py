@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from waiting import WAIT_S, until
 
-from unbroken.streams.flight import free_port
+from unbroken.streams.ports import free_port
 
 QUERY = """
 import unbroken as ub

@@ -18,7 +18,8 @@ from unbroken.node import setup
 from unbroken.node.process import Tree
 from unbroken.policies import Active
 from unbroken.query import Query
-from unbroken.streams.flight import Door, Peer, free_port
+from unbroken.streams.flight import Door, Peer
+from unbroken.streams.ports import free_port
 
 LIMIT = 20_000
 ROW_BYTES = 1_000

@@ -16,7 +16,7 @@ from unbroken.node import keeper as keeper_module
 from unbroken.node import setup
 from unbroken.node.keeper import Keeper
 from unbroken.query import Query
-from unbroken.streams.flight import free_port
+from unbroken.streams.ports import free_port
 
 LIMIT, ROW_BYTES, EPOCHS = 20_000, 1_000, 50
 

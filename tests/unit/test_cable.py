@@ -10,7 +10,8 @@ import pytest
 
 from unbroken.errors import Unreachable
 from unbroken.streams.cable import BACK, THERE, Cable
-from unbroken.streams.flight import Door, Peer, refuses
+from unbroken.streams.flight import Door, Peer
+from unbroken.streams.ports import refuses
 
 WAIT_S = 10.0
 

@@ -12,6 +12,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.flight as raw
@@ -19,7 +20,7 @@ import pytest
 
 from unbroken import errors
 from unbroken.errors import BY_NAME, PortInUse, UnbrokenError, Unreachable
-from unbroken.streams import flight
+from unbroken.streams import flight, ports
 from unbroken.streams.flight import COMMAND_BYTES_MAX, Door, Peer, checked_name
 
 
@@ -318,6 +319,27 @@ def test_a_port_in_use_is_told_although_grpc_would_share_it(holder: str):
         with pytest.raises(PortInUse, match=f"127.0.0.1:{port}: Address already in use") as caught:
             Door(port=port)
         assert "--port" in caught.value.hint
+
+
+def test_a_port_that_nobody_chose_is_not_given_away_by_the_kernel_when_its_door_is_gone():
+    """Who still knocks there must find nobody, and not one of Spark's own sockets."""
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    with contextlib.ExitStack() as stack:
+        given = {stack.enter_context(Door()).port for _ in range(20)}
+        assert len(given) == 20
+        assert max(given) < first
+        assert not given & {free_port() for _ in range(200)}
+
+
+def test_where_every_port_is_the_kernels_a_door_takes_one_of_those(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Some machines give all ports away."""
+    (tmp_path / "range").write_text("1024\t65535\n")
+    monkeypatch.setattr(ports, "_KERNELS", tmp_path / "range")
+    with Door() as door, Peer(door.address) as peer:
+        door.on_act("echo", lambda command: command)
+        assert peer.act({"do": "echo"}) == {"do": "echo"}
 
 
 @pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("no.such.host.invalid", 4715),

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from unbroken.errors import UnbrokenError
 from unbroken.node.book import BookReader
 from unbroken.node.speaker import Speaker
-from unbroken.streams.flight import Door, Peer, free_port
+from unbroken.streams.flight import Door, Peer
+from unbroken.streams.ports import free_port
 
 
 def until(condition: Callable[[], object]) -> None:

@@ -41,7 +41,8 @@ from unbroken.tentative.branch import followed
 
 HASH = "__unbroken_hash"
 _ERROR = re.compile(r"[\w.]+(Error|Exception|Gone|Lost|Batch)\b")
-#: A machine that was too busy for Spark's ten seconds, a worker that was killed, a full disk.
+#: A machine that was too busy for Spark's ten seconds, a worker that was killed, a full disk, a
+#: moment without memory.  What does not pass happens again, and after a few times it is a failure.
 _PASSING = re.compile(
     r"waiting for the Python worker to connect back|Python worker failed to connect back"
     r"|Python worker exited unexpectedly"
@@ -49,6 +50,7 @@ _PASSING = re.compile(
     r"|java\.io\.EOFException|Connection reset|Broken pipe"
     # Ours and Java's own: others may make room, and a start from the last commit lacks nothing.
     r"|\bDiskError\b|No space left on device"
+    r"|java\.lang\.OutOfMemoryError"
 )
 #: Settings are the session's, which all fragments share; a query takes a copy when it starts.
 _STARTING = threading.Lock()

@@ -39,14 +39,8 @@ from unbroken.node import setup
 from unbroken.node.holes import Holes
 from unbroken.node.process import leave_with_parent, or_leave, or_noted
 from unbroken.policies import Active, Gap, Passive, Policy, Upstream
-from unbroken.streams.flight import (
-    Command,
-    Door,
-    Peer,
-    checked_consumer,
-    checked_name,
-    refuses,
-)
+from unbroken.streams.flight import Command, Door, Peer, checked_consumer, checked_name
+from unbroken.streams.ports import refuses
 
 SAY_S_MAX = 2.0
 #: How often the doors of all nodes are tried.

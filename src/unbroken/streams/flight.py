@@ -24,7 +24,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import socket
 import threading
 import traceback
 from collections import Counter
@@ -34,7 +33,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.flight as flight
 
-from unbroken.errors import BY_NAME, PortInUse, UnbrokenError, Unreachable
+from unbroken.errors import BY_NAME, UnbrokenError, Unreachable
+from unbroken.streams.ports import Claim, cannot_listen, free_port
 
 Command = dict[str, Any]
 CALL_S_MAX = 20.0
@@ -70,12 +70,13 @@ class Door(flight.FlightServerBase):  # type: ignore[misc]
         #: Bytes of commands, rows and answers that came and went, by what was to be done.
         self._crossed: Counter[str] = Counter()
         self._counting = threading.Lock()
-        if port:
-            free_port(host, port)
+        #: Holds a port that nobody chose, as long as this door is open.
+        self._claim = None if port else Claim(host)
+        port = free_port(host, port) if self._claim is None else self._claim.port
         try:
             super().__init__(f"grpc://{host}:{port}")
         except (pa.ArrowException, OSError) as error:
-            raise _cannot_listen(host, port, _first_line(error)) from error
+            raise cannot_listen(host, port, _first_line(error)) from error
         self.address = f"grpc://{host}:{self.port}"
 
     def on_get(self, name: str, handler: Callable[[Command], pa.Table | None]) -> None:
@@ -310,45 +311,3 @@ def _deadline(timeout_s: float) -> flight.FlightCallOptions:
 
 def _first_line(error: Exception) -> str:
     return str(error).split(". gRPC client debug context", 1)[0].splitlines()[0]
-
-
-def free_port(host: str, port: int = 0) -> int:
-    """`port` if nobody listens there; any free one for 0.
-
-    >>> free_port("127.0.0.1") > 0
-    True
-    """
-    # gRPC sets SO_REUSEPORT, so two servers would share a port without a word.
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except (OSError, OverflowError) as error:
-            raise _cannot_listen(host, port, getattr(error, "strerror", None) or error) from error
-        found: int = probe.getsockname()[1]
-        return found
-
-
-def refuses(address: str, timeout_s: float = 0.5) -> bool:
-    """Whether nobody listens at `address`: proof that the process of that door is gone.
-
-    A process that is paused, cut off or busy does not refuse: the kernel answers for it, or nobody.
-
-    >>> refuses(f"grpc://127.0.0.1:{free_port('127.0.0.1')}")
-    True
-    """
-    host, _, port = address.removeprefix("grpc://").rpartition(":")
-    try:
-        with socket.create_connection((host, int(port)), timeout_s):
-            return False
-    except ConnectionRefusedError:
-        return True
-    except (OSError, ValueError):
-        return False
-
-
-def _cannot_listen(host: str, port: int, why: object) -> PortInUse:
-    return PortInUse(
-        f"cannot listen at {host}:{port}: {why}",
-        hint="end the process that listens there, or choose another port with --port",
-    )
