@@ -30,7 +30,8 @@ DDL = "ts TIMESTAMP, k INT, v DOUBLE"
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    made = session("plans", master="local[1]", scratch=tmp_path_factory.mktemp("scratch"))
+    scratch, own = tmp_path_factory.mktemp("scratch"), {"spark.hadoop.dfs.replication": "7"}
+    made = session("plans", master="local[1]", scratch=scratch, settings=own)
     made.dataSource.register(EpochSource)
     yield made
     made.stop()
@@ -133,6 +134,13 @@ def test_settings_that_would_break_equality_are_refused(tmp_path: Path):
             scratch=tmp_path,
             settings={"spark.sql.streaming.noDataMicroBatches.enabled": "true"},
         )
+
+
+def test_hadoops_defaults_are_left_out_and_what_users_set_stays(spark: Any):
+    """A thousand of them went to every state store of every micro-batch (docs/speed.md)."""
+    hadoop = spark._jsc.hadoopConfiguration()
+    assert 0 < hadoop.size() < 100
+    assert hadoop.get("dfs.replication") == "7"
 
 
 def marked(rows: Any) -> Any:
