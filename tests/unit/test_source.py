@@ -17,9 +17,9 @@ from unbroken.engine.source import (
     EpochSource,
 )
 from unbroken.epochs import Epoch
-from unbroken.errors import MisalignedBatch
+from unbroken.errors import MisalignedBatch, Unreachable
 from unbroken.node.parts import nth_slice
-from unbroken.streams.flight import Door
+from unbroken.streams.flight import Door, Peer
 
 SIZES = [3, PLANNER_ROWS_MAX, PLANNER_ROWS_MAX + 1, SLICE_ROWS + 1, 0]
 
@@ -102,3 +102,31 @@ def test_a_batch_that_the_gate_did_not_release_is_refused(replica: tuple[Replica
     reader = reader_of(replica[1], kind)
     with pytest.raises(MisalignedBatch, match="behind the gate's back"):
         reader.partitions({"epoch": 6}, {"epoch": 7})
+
+
+@pytest.mark.parametrize("kind", [READ_BY_PLANNER, READ_BY_EXECUTORS])
+def test_a_node_that_was_frozen_is_asked_again_and_one_that_is_gone_is_not(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Found: after 20 s of SIGSTOP every query of a node had failed, for people to mend."""
+    door = Door()
+    try:
+        Replica(door)
+        silent = ["gate", "slice"]
+        get = Peer.get
+
+        def late(peer: Peer, command: dict[str, Any], **how: Any) -> Any:
+            if command["do"] in silent:
+                silent.remove(command["do"])
+                raise Unreachable("no answer: Deadline Exceeded")
+            return get(peer, command, **how)
+
+        monkeypatch.setattr(Peer, "get", late)
+        reader, start = reader_of(door.address, kind), {"epoch": 1}
+        end = reader.latestOffset(start, None)
+        assert rows_of(reader, start, end)[0] == list(range(SIZES[2]))
+        assert silent == []
+    finally:
+        door.shutdown()
+    with pytest.raises(Unreachable, match="no answer"):
+        reader.latestOffset(end, None)

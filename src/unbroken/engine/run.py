@@ -50,6 +50,8 @@ _PASSING = re.compile(
     r"|java\.io\.EOFException|Connection reset|Broken pipe"
     # Ours and Java's own: others may make room, and a start from the last commit lacks nothing.
     r"|\bDiskError\b|No space left on device"
+    # Of its own node, by whoever fetches or brings rows: it was frozen, or too busy.
+    r"|\bunbroken\.errors\.Unreachable\b"
     r"|java\.lang\.OutOfMemoryError"
 )
 #: Settings are the session's, which all fragments share; a query takes a copy when it starts.

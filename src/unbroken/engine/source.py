@@ -19,7 +19,8 @@ The code here runs in processes that Spark starts; all it knows comes in its opt
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -28,8 +29,9 @@ from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.types import StructType
 
 from unbroken.epochs import header_of
-from unbroken.errors import MisalignedBatch
+from unbroken.errors import MisalignedBatch, Unreachable
 from unbroken.streams.flight import Peer
+from unbroken.streams.ports import refuses
 
 FORMAT = "unbroken"
 READ_BY_PLANNER, READ_BY_EXECUTORS = "planner", "executors"
@@ -39,6 +41,8 @@ SLICE_ROWS = 200_000
 PLANNER_ROWS_MAX = 50_000
 #: Deadline of one question whether the replica is released; the door answers much sooner.
 HELD_S_MAX = 60.0
+#: After a question that a living node did not answer.
+RETRY_S = 0.1
 
 
 class EpochSource(DataSource):
@@ -71,10 +75,8 @@ class _Gate:
 
     def _wait_released(self) -> int:
         """The first epoch, told when the replica is released, however long that takes."""
-        while True:
-            first = self._peer.act({**self._question, "do": "held"}, timeout_s=HELD_S_MAX)
-            if first is not None:
-                return int(first)
+        question = {**self._question, "do": "held"}
+        return int(self._ask(lambda: self._peer.act(question, timeout_s=HELD_S_MAX)))
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark pickles readers on their way to the executors; a connection cannot travel.
@@ -89,18 +91,29 @@ class _Gate:
     def after(self, start: dict[str, int], *, rows_max: int) -> pa.Table:
         """The epoch after `start`, however long it takes; without its rows if there are more."""
         question = {**self._question, "after": start["epoch"], "rows": rows_max}
-        while True:
-            # Each call has a deadline; the wait as a whole has none: a quiet stream is no fault.
-            table = self._peer.get(question)
-            if table is not None:
-                return table
+        return self._ask(lambda: self._peer.get(question))
 
     def slice(self, number: int, index: int, count: int) -> pa.Table:
         """One of `count` equal slices of a released epoch."""
         command = {**self._question, "do": "slice", "number": number, "index": index}
-        table = self._peer.get({**command, "count": count})
-        assert table is not None, "a released epoch is there"
-        return table
+        return self._ask(lambda: self._peer.get({**command, "count": count}))
+
+    def _ask(self, ask: Callable[[], Any]) -> Any:
+        """The node's answer.  Each call has a deadline; the wait as a whole has none.
+
+        A quiet stream is no fault.  Nor is a node that is silent: one that was frozen together with
+        this process answers when both go on.  One that is gone refuses.
+        """
+        while True:
+            try:
+                answer = ask()
+            except Unreachable:
+                if refuses(self._door):
+                    raise
+                time.sleep(RETRY_S)
+            else:
+                if answer is not None:
+                    return answer
 
 
 class _Slice(InputPartition):

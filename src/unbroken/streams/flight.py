@@ -1,4 +1,4 @@
-"""The door: the only module that opens sockets, Arrow Flight and nothing else.
+"""The door: the only module that talks over sockets, Arrow Flight and nothing else.
 
     Peer.get  {"do": "epoch", …}  ─▶  Door  ─▶  handler  ─▶  Arrow table   (rows come out)
     Peer.put  {"do": "send", …}   ─▶  Door  ─▶  handler  ─▶  JSON answer   (rows go in)
