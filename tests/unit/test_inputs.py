@@ -1,4 +1,4 @@
-"""What a replica has read ahead of Spark is given back when one replica of an input stands alone."""
+"""What was read ahead of Spark is given back when one replica of an input stands alone."""
 
 from __future__ import annotations
 

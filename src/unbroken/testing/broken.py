@@ -17,7 +17,6 @@ from unbroken.control.releases import Releases
 from unbroken.control.repair import Repairs
 from unbroken.control.replicas import Replicas
 from unbroken.control.writers import Writers
-from unbroken.gate import Gate
 from unbroken.node.book import BookReader
 from unbroken.node.health import Health
 from unbroken.node.holes import Holes
@@ -29,7 +28,6 @@ from unbroken.streams.hole import Positions
 from unbroken.streams.merge import Fetch, Merge, Serving
 from unbroken.streams.needs import Needs
 from unbroken.streams.served import Served
-from unbroken.testing.follow import Follower
 
 #: Class or module, name of the attribute, what it is instead.
 Change = tuple[Any, str, Any]
@@ -237,25 +235,6 @@ def does_not_promise() -> list[Change]:
         pass
 
     return [(Served, "stand_alone", at_once), (BookReader, "stand_alone", never)]
-
-
-def fetched_is_had() -> list[Change]:
-    """A consumer says what it has fetched, and keeps that: a restart would lose it."""
-
-    def nothing_more(self: Follower, term: int) -> bool:
-        return False
-
-    return [(Follower, "_has_more", nothing_more)]
-
-
-def says_what_it_works_on() -> list[Change]:
-    """An epoch that is worked on counts as had."""
-
-    def at_once(self: Gate, stream: str) -> int:
-        self._offered[stream] = self.released
-        return self.released + 1
-
-    return [(Gate, "withdraw", at_once)]
 
 
 def does_not_add_up() -> list[Change]:

@@ -165,9 +165,9 @@ VARIANTS: dict[str, Variant] = {
             "count", "gap", Fault(5.0, "cut one way", "node-1", 14.0, "control"))),
         Variant("a hole before anybody has promised", broken.does_not_promise, life=_life(
             "count", "gap", Fault(5.0, "cut one way", "node-1", 14.0, "control"))),
-        Variant("what was fetched counts as had", broken.fetched_is_had, life=_waits(
+        Variant("what was fetched counts as had", broken_engine.fetched_is_had, life=_waits(
             Fault(6.0, "pause", "node-2", 8.0), Fault(12.0, "crash", "node-3", 0.3))),
-        Variant("what is worked on counts as had", broken.says_what_it_works_on, life=_works(
+        Variant("what is worked on counts as had", broken_engine.says_what_it_works_on, life=_works(
             Fault(5.0, "lag", "node-2", 8.0, much=60.0), Fault(8.8, "crash", "node-2", 0.3))),
         Variant("losses are not added up", broken.does_not_add_up, life=_behind("lose")),
         Variant("a copy that was overtaken goes on", broken.not_overtaken, life=_behind("crash")),
