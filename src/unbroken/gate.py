@@ -10,6 +10,8 @@
 * Spark asks for what comes after n only when batch n is in its commit log.  So the question itself
   is the news that n is committed (invariant 6).
 * A question after any other number means that Spark went its own way: refused, not repaired.
+* What an input has brought and was not released may be *withdrawn*: it is as if it had never come,
+  and comes again.  While an epoch is worked on that has to wait, and nothing more is released.
 * On a tentative branch an epoch may be released although an input is missing; then that is said to
   all inputs alike, also to one that asks when the missing epoch has come after all.
 
@@ -42,6 +44,8 @@ class Gate:
         self.released = committed
         #: The newest epoch offered on each input; offers come in order, none skipped.
         self._offered = dict.fromkeys(inputs, committed)
+        #: Inputs that are to be withdrawn as soon as nothing is worked on.
+        self.to_withdraw: set[str] = set()
 
     def offer(self, stream: str, number: int) -> None:
         """Epoch `number` of `stream` has arrived."""
@@ -50,8 +54,9 @@ class Gate:
 
     @property
     def missing(self) -> list[str]:
-        """The inputs on which the epoch after `committed` has not arrived."""
-        return [name for name, newest in self._offered.items() if newest <= self.committed]
+        """The inputs on which the epoch after `committed` has not arrived, or will not stay."""
+        return [name for name, newest in self._offered.items()
+                if newest <= self.committed or name in self.to_withdraw]  # fmt: skip
 
     @property
     def complete(self) -> int:
@@ -74,6 +79,25 @@ class Gate:
             return None
         self.released = self.committed + 1
         return self.released
+
+    def withdraw(self, stream: str) -> int | None:
+        """Takes back what `stream` has brought beyond the commit; tells the first epoch of that.
+
+        None while an epoch is worked on: asked again when that is committed.  Until then nothing
+        more is released.
+
+        >>> gate = Gate(["a"], committed=6); gate.offer("a", 7); gate.offer("a", 8)
+        >>> gate.asked(after=6), gate.withdraw("a"), gate.asked(after=7), gate.withdraw("a")
+        (7, None, None, 8)
+        >>> gate.offer("a", 8); gate.asked(after=7)
+        8
+        """
+        self.to_withdraw.add(stream)
+        if self.released > self.committed:
+            return None
+        self.to_withdraw.discard(stream)
+        self._offered[stream] = self.committed
+        return self.committed + 1
 
     def commit(self, after: int) -> None:
         """Spark asks what comes after `after`: that is committed, or it went its own way."""

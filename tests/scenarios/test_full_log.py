@@ -52,6 +52,11 @@ class Played:
         who |= {"state": setup.RUNNING, "life": 1, "beat": self._beats}
         self._control.act({"do": "beat", **who, "replicas": told, "lost": [], "full": {}})
 
+    def fail(self, why: str) -> None:
+        told = {"address": self.door.address, "state": setup.RUNNING, "streams": []}
+        copy = {"copy": {"failed": why}}
+        self._entry.act({"do": "report", "node": self.name, **told, "fragments": copy})
+
     def ack(self, processed: int) -> None:
         self._entry.act(
             {"do": "ack", "stream": "clicks", "consumer": f"copy@{self.name}", "term": 1,
@@ -141,3 +146,12 @@ def test_s17_when_everybody_is_slow_nobody_is_removed(world: World, tmp_path: Pa
         fill(world.cluster.producer("clicks"), 3 * LIMIT // ROW_BYTES, lambda number: None)
     assert world.survives() == 1
     assert "releasing" not in (tmp_path / "control.log").read_text()
+
+
+def test_s17_a_producer_is_told_that_whoever_holds_the_log_has_failed(world: World):
+    """It waits for somebody who will not go on before people mend it: they should hear why."""
+    for node in world.nodes:
+        node.fail("ZeroDivisionError: division by zero\n  → look at copy")
+    with pytest.raises(BackpressureError) as caught:
+        fill(world.cluster.producer("clicks"), 3 * LIMIT // ROW_BYTES, lambda number: None)
+    assert "which has failed: ZeroDivisionError: division by zero" in caught.value.what

@@ -239,6 +239,7 @@ STATUS = {
             "next": 5,
             "open_rows": 1,
             "set_aside": 0,
+            "standstill": "",
             "consumers": {},
             "given_up": {"epochs": 2, "rows": 1234},
         }
@@ -269,6 +270,7 @@ def test_a_reading_has_the_documented_keys():
     assert set(reading) == {"t", "state", "query", "sources", "nodes", "fragments", "sinks"}
     assert set(reading["sources"]["clicks"]) == {
         "epoch", "rows_per_s", "rows", "open_rows", "set_aside", "given_up", "bad_rows", "file",
+        "standstill",
     }  # fmt: skip
     pages = reading["nodes"]["node-1"]["fragments"]["pages"]
     assert set(pages) == {

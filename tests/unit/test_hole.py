@@ -84,3 +84,15 @@ def test_those_who_cannot_ask_are_not_waited_for():
     assert positions.first() is None
     assert positions.first(besides=["totals@node-2"]) == 51
     assert positions.first(besides=["totals@node-1"]) is None
+
+
+def test_what_was_said_before_the_promise_and_comes_after_it_does_not_count():
+    """It says what was fetched by then, which was given back since."""
+    positions = Positions(["d@node-3"])
+    positions.asked("d@node-3", 63, promised=False)
+    assert positions.first() is None
+    positions.asked("d@node-3", 59)
+    positions.asked("d@node-3", 63, promised=False)
+    assert positions.first() == 59
+    positions.asked("", 61, promised=False)
+    assert positions.first() == 61, "one without a name may be another one"

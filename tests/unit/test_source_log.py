@@ -292,6 +292,11 @@ def test_a_full_source_says_who_holds_it_and_takes_nothing(tmp_path: Path):
     source.seal()
     with pytest.raises(BackpressureError, match="slowest consumer is counts"):
         source.send(rows(1), "p", 1, now_s=NOW_S, wait_s=0.0, holder="counts")
+    with pytest.raises(BackpressureError, match="full for good: it needs all of it") as caught:
+        source.send(
+            rows(1), "p", 1, now_s=NOW_S, wait_s=0.0, standstill=lambda: "it needs all of it"
+        )
+    assert "a higher log_bytes_max" in caught.value.hint
     source.seal()
     source.trim(1)
     assert not send(source, 1, 1).repeated

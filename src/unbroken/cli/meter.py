@@ -6,8 +6,9 @@ A reading has these keys, and always all of them (numbers that are not known yet
     state        "starting", "running", "finishing" or "done"
     query        the query's name
     sources      {name: {epoch, rows_per_s, rows, open_rows, set_aside, given_up, bad_rows,
-                         file}}
-                 epoch: the last one sealed; rows: sent by this run; file: null if it has none
+                         file, standstill}}
+                 epoch: the last one sealed; rows: sent by this run; file: null if it has none;
+                 standstill: why it is full for good, "" if it is not
     nodes        {name: {state, pid, fragments}}
       fragments  {name: {epoch, behind, delay_s, rows_in, rows_out, rows_per_s, doing, failed,
                  tentative_to}}
@@ -106,6 +107,7 @@ class Meter:
             "given_up": told["given_up"]["rows"],
             "bad_rows": trace.bad if trace else None,
             "file": str(trace.path) if trace else None,
+            "standstill": told["standstill"],
         }
 
     def _fragment(self, name: str, told: Mapping[str, Any], sealed: int, t_s: float) -> Reading:

@@ -149,7 +149,9 @@ def _sources(reading: Reading, *, live: bool) -> Table:
         table.add_row(
             name, str(source["epoch"]), _number(source["rows_per_s"]), _number(source["rows"]),
             f"{origin}{f', {spoilt:,} bad rows' if spoilt else ''}"
-            f"{f', {given_up:,} rows given up' if (given_up := source['given_up']) else ''}",
+            f"{f', {given_up:,} rows given up' if (given_up := source['given_up']) else ''}"
+            f"{f', full for good: {why}' if (why := source['standstill']) else ''}",
+            style="red" if why else "",
         )  # fmt: skip
     return table
 

@@ -60,6 +60,13 @@ class Arrivals:
         if self.also is not None:
             self.also(stream, number)
 
+    def withdraw(self, stream: str) -> int | None:
+        """What has come of `stream` and is not committed comes again: `Gate.withdraw`."""
+        first = self.gate.withdraw(stream)
+        if first is not None:
+            self.silence.withdrawn(stream, first)
+        return first
+
     def heard(self, stream: str, epoch: Epoch) -> None:
         """An input that is cut off itself goes on, tentatively."""
         said = self._said.setdefault(stream, {})

@@ -4,6 +4,11 @@
 
 Bodies wait in a bounded buffer until the gate lets them through and Spark has committed them.
 What is tentative goes another way: no gate of a stable line ever hears of it.
+
+If one replica of an input stands alone, because the one before it was lost, it is told how far this
+one is, and a hole begins there.  What waits here would be gone with this process, and after a
+restart nobody had it: neither a log nor the hole.  So it is given back before anything is said, and
+what is said is what Spark has committed: one answer, with a restart in between or without.
 """
 
 from __future__ import annotations
@@ -50,8 +55,10 @@ class Waiting(Protocol):
 class Inputs:
     """The inputs of one replica from epoch `first` on; `changed` is notified of all that happens.
 
-    `arrived` is called with stream and number under `changed`, in order, none skipped.  `heard` is
-    called in the same way with what producers say tentatively; without it nobody listens to that.
+    `arrived` is called with stream and number under `changed`, in order, none skipped; again from
+    the epoch on that `withdraw` tells, which takes back what is not committed (`Gate.withdraw`).
+    `heard` is called as `arrived` is with what producers say tentatively; without it nobody listens
+    to that.
     """
 
     def __init__(
@@ -63,50 +70,103 @@ class Inputs:
         consumer: str,
         changed: threading.Condition,
         arrived: Callable[[str, int], None],
+        withdraw: Callable[[str], int | None],
         heard: Callable[[str, Epoch], None] | None = None,
     ) -> None:
-        self._changed = changed
+        self._book, self._changed = book, changed
         self._heard = heard
-        self._arrived = arrived
+        self._arrived, self._withdraw = arrived, withdraw
         self._buffers: dict[str, dict[int, Epoch]] = {name: {} for name in streams}
-        self._followers: list[Follower | Both] = []
+        self._followers: dict[str, Follower | Both] = {}
+        #: How often each input was begun anew: what an earlier follower brings is not taken.
+        self._turns = dict.fromkeys(streams, 0)
+        self._lacks: Callable[[], int | None] | None = None
         self._stopped = False
         self._consumer = consumer
         #: Why no more will come; None while all is well.
         self.error: UnbrokenError | None = None
         for name in streams:
-            kind = Follower if heard is None else Both
-            follower = kind(name, first, partial(book.replicas, name), consumer=consumer)
-            self._followers.append(follower)
-            threading.Thread(
-                target=self._fill, args=(name, follower), daemon=True, name=f"fill-{name}"
-            ).start()
+            self._follow(name, first)
 
-    def _fill(self, name: str, follower: Follower | Both) -> None:
+    def _follow(self, name: str, first: int) -> None:
+        """Brings an input from epoch `first` on."""
+        kind, turn = Follower if self._heard is None else Both, self._turns[name]
+        follower = kind(
+            name, first, partial(self._book.replicas, name), consumer=self._consumer,
+            begin_anew=partial(self._begin_anew, name, turn),
+        )  # fmt: skip
+        with self._changed:
+            self._followers[name] = follower
+            if self._lacks is not None:
+                follower.speak_for(self._lacks)
+            if self._stopped:
+                follower.close()
+        threading.Thread(
+            target=self._fill, args=(name, turn, follower), daemon=True, name=f"fill-{name}"
+        ).start()
+
+    def _is_over(self, name: str, turn: int) -> bool:
+        return self._stopped or self._turns[name] != turn
+
+    def _fill(self, name: str, turn: int, follower: Follower | Both) -> None:
         """Keeps the buffer of one input filled, a few epochs ahead of Spark."""
-        buffer = self._buffers[name]
+        buffer, is_over = self._buffers[name], partial(self._is_over, name, turn)
         try:
-            while not self._stopped:
+            while not is_over():
                 epoch = follower.take(timeout_s=POLL_S)
                 if epoch is None:
                     continue
-                if epoch.kind == TENTATIVE:
-                    assert self._heard is not None, "only whoever listens hears it"
-                    with self._changed:
-                        self._heard(name, epoch)
-                        self._changed.notify_all()
-                    continue
                 with self._changed:
-                    self._changed.wait_for(lambda: self._stopped or _has_room(buffer))
-                    buffer[epoch.number] = epoch
-                    self._arrived(name, epoch.number)
+                    if epoch.kind != TENTATIVE:
+                        self._changed.wait_for(lambda: is_over() or _has_room(buffer))
+                    if is_over():
+                        return  # Given back: it comes again, or something else in its place.
+                    if epoch.kind == TENTATIVE:
+                        assert self._heard is not None, "only whoever listens hears it"
+                        self._heard(name, epoch)
+                    else:
+                        buffer[epoch.number] = epoch
+                        self._arrived(name, epoch.number)
                     self._changed.notify_all()
         except UnbrokenError as error:
-            if isinstance(error, EpochGone):
-                error = CheckpointLost(error.what, hint=f"{self._consumer} needs it")
             with self._changed:
-                self.error = error
-                self._changed.notify_all()
+                if not is_over():
+                    self._fail(error)
+
+    def _fail(self, error: UnbrokenError) -> None:
+        if isinstance(error, EpochGone):
+            error = CheckpointLost(error.what, hint=f"{self._consumer} needs it")
+        self.error = error
+        self._changed.notify_all()
+
+    def _begin_anew(self, name: str, turn: int) -> None:
+        """One replica of this input stands alone: what is not committed is given back.
+
+        The epoch that Spark works on is waited for; if that takes long, this is called again.
+        """
+
+        def is_over() -> bool:
+            # Also if it reads for a branch by now: that one's stable line has given nothing away.
+            return self._is_over(name, turn) or self._lacks is not None
+
+        with self._changed:
+            self._changed.wait_for(
+                lambda: is_over() or self._withdraw(name) is not None, POLL_S
+            )  # fmt: skip
+            first = None if is_over() else self._withdraw(name)
+            if first is None:
+                return
+            self._turns[name] += 1
+            buffer = self._buffers[name]
+            for number in [each for each in buffer if each >= first]:
+                del buffer[number]
+            self._changed.notify_all()
+        self._followers[name].close()
+        try:
+            self._follow(name, first)
+        except UnbrokenError as error:
+            with self._changed:
+                self._fail(error)
 
     def epoch(self, stream: str, number: int) -> Epoch:
         """An epoch that has arrived and is not done."""
@@ -123,14 +183,15 @@ class Inputs:
     @property
     def refused(self) -> list[str]:
         """Producers whose epochs are not taken, and why."""
-        return [text for follower in self._followers for text in follower.refused]
+        return [text for follower in self._followers.values() for text in follower.refused]
 
     def speak_for(self, lacks: Callable[[], int | None]) -> None:
         """A tentative branch reads on: what it takes, its stable line still has to take.
 
         `lacks` tells the first epoch of that, None once the stable line asks for itself.
         """
-        for follower in self._followers:
+        self._lacks = lacks
+        for follower in self._followers.values():
             follower.speak_for(lacks)
 
     def stop(self) -> None:
@@ -138,7 +199,7 @@ class Inputs:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
-        for follower in self._followers:
+        for follower in list(self._followers.values()):
             follower.close()
 
 

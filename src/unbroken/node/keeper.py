@@ -80,8 +80,9 @@ class Keeper:
             keep = KEEP_EPOCHS if name in self._query.sinks else 0
             consumers = self._setup.consumers(self._query, name)
             self._streams.streams[name] = Served(
-                log.log, consumers, keep=keep, trim=log.trim, bytes_max=self._setup.log_bytes_max
-            )
+                log.log, consumers, keep=keep, trim=log.trim, bytes_max=self._setup.log_bytes_max,
+                by_clock=True,
+            )  # fmt: skip
         self.clock: EpochClock | None = None
         if not self._setup.hold_clock or self._clock_note.exists():
             self._start_clock()
@@ -186,9 +187,11 @@ class Keeper:
         sequence = int(command["sequence"])
         if sequence < 0:  # It would be taken for a repetition, and its rows dropped.
             raise UnbrokenError(f"sequence {sequence} of a send", hint="count from 0")
+        served = self._streams[log.stream]
         receipt = log.send(
             schemas.fit(table, log.schema), _producer(command), sequence, now_s=time.time(),
-            wait_s=SEND_WAIT_S, holder=self._streams[log.stream].holder,
+            wait_s=SEND_WAIT_S, holder=self._with_failure(served.holder),
+            standstill=lambda: served.standstill,
         )  # fmt: skip
         if self._finished.is_set() and self.clock is not None:
             with self._ticking:
@@ -198,6 +201,15 @@ class Keeper:
             "epoch": receipt.epoch, "rows": receipt.rows, "set_aside": receipt.set_aside,
             "repeated": receipt.repeated,
         }  # fmt: skip
+
+    def _with_failure(self, consumer: str | None) -> str | None:
+        """A consumer's name, and why it does not go on if its node has said so."""
+        fragment, _, node = (consumer or "").partition("@")
+        if node not in self._reports:
+            return consumer
+        told = self._reports[node][0]["fragments"].get(fragment) or {}
+        failed = str(told.get("failed") or "").partition("\n")[0]
+        return f"{consumer}, which has failed: {failed}" if failed else consumer
 
     def _sequence(self, command: Command) -> int:
         return self._source(command["stream"]).sequence(_producer(command))

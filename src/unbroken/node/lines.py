@@ -127,6 +127,9 @@ class Lines(Health):
         # Without a commit there is nothing to park; with a branch somebody goes on already.
         if number == 0 or self.branch is not None or self.full:
             return None
+        # What is to be given back must be before: the branch would count it as missing for ever.
+        if self._arrivals.gate.to_withdraw:
+            return None
         due_s = self._arrivals.silence.due_s(number)
         return None if due_s is None else max(due_s, self._park_again_s)
 

@@ -179,7 +179,7 @@ class Replica(Lines):
             listen = {"heard": partial(self._heard, self._arrivals)}
         return Inputs(
             self.fragment.inputs, first, self._book, consumer=self.name, changed=self._changed,
-            arrived=arrived, **listen,
+            arrived=arrived, withdraw=(self._arrivals or gate).withdraw, **listen,
         )  # fmt: skip
 
     def _start_query(self, plan: PlanFor, began: fork.Start) -> None:

@@ -16,6 +16,9 @@
   that (`hole.py`).  Headers that were heard do not count, for their bodies may never come.
 * If the book says that one replica stands alone, all others are dropped *before* anybody is told
   what was taken: the word is a promise, and bodies that are still under way are thrown away.
+* The promise must outlast a restart, as an ack does (invariant 6).  Whoever loses with its process
+  some of what was taken here makes no promise with this follower: it is told (`begin_anew`), gives
+  that back, and follows anew from what it has for good.
 """
 
 from __future__ import annotations
@@ -57,14 +60,18 @@ class Follower:
         consumer: str = "",
         has: int = 0,
         by_headers: bool = False,
+        begin_anew: Callable[[], None] | None = None,
     ) -> None:
         """`consumer` is its name, if it has one; everything below `has` was taken before.
 
         `by_headers`: headers come first, also of an only replica: rows may be known already.
+        `begin_anew` is called, until this follower is closed, when one replica stands alone and
+        something was taken here; without it what was taken is had.
         """
         self.stream = stream
         self._find = find
         self._consumer, self._has = consumer, has
+        self._start, self._begin_anew = start, begin_anew
         #: Of a tentative branch: what its stable line lacks, or None if that speaks for itself.
         self._lacks: Callable[[], int | None] | None = None
         self._merge = Merge(stream, start=start)
@@ -219,13 +226,9 @@ class Follower:
     def _watch(self) -> None:
         """Listens to every replica that the book names."""
         found = self._find()
+        if isinstance(found, Serving) and not self._heeds(*found.alone):
+            return
         self._alone = len(found) == 1
-        if isinstance(found, Serving):
-            with self._changed:
-                if self._merge.only(*found.alone):
-                    # What it was asked before others were dropped is older than what was taken.
-                    self._ask_from[found.alone[1]] = self._merge.next
-                    self._changed.notify_all()
         with self._watching:
             for replica, address in found.items():
                 listener = self._listeners.get(replica)
@@ -239,6 +242,21 @@ class Follower:
                     name=f"listen-{self.stream}-{replica}",
                 )  # fmt: skip
                 self._listeners[replica].start()
+
+    def _heeds(self, term: int, replica: str) -> bool:
+        """Drops everybody but `replica`; False: that is for another follower to do."""
+        with self._changed:
+            if term <= self._merge.alone[0]:
+                return True
+            taken = self._lacks is None and self._merge.next > self._start
+            if self._begin_anew is None or not taken:
+                self._merge.only(term, replica)
+                # What it was asked before others were dropped is older than what was taken.
+                self._ask_from[replica] = self._merge.next
+                self._changed.notify_all()
+                return True
+        self._begin_anew()
+        return False
 
     def _listen(self, replica: str, peer: Peer) -> None:
         with self._changed:

@@ -11,6 +11,9 @@
   for may be the furthest.  Clients that nobody expects count if they asked, and are not waited for.
 * What it says must stay true until it is answered: the one that is gone may only be silent, and
   still serve.  So it has asked only when it *promised* to take nothing from that one any more.
+  What it said before that may arrive after it, and is older.
+* And it must outlast the consumer's process: a fragment says what it has committed, not what it has
+  fetched.  Else it would ask for less after a restart, and nobody would have what lies between.
 * Some cannot ask: a standby takes what its writer has made, and whoever is to be rebuilt waits for
   this very stream.  They are not waited for (`besides`).  One that is gone while another copy of it
   goes on does not even count (`without`): were it further, that other copy could not go on.
@@ -82,10 +85,15 @@ class Positions:
         >>> positions.missing
         ['a']
 
+        >>> positions.asked("a", 5); positions.asked("a", 7, promised=False); positions.first()
+        5
+
         >>> positions = Positions(); positions.asked("", 7); positions.asked("", 4)
         >>> positions.first()
         7
         """
+        if consumer != UNNAMED and consumer in self._promised and not promised:
+            return  # Late.
         known = consumer in self._next or consumer in self._expected
         if consumer != UNNAMED and not known and len(self._next) >= NAMES_MAX:
             consumer = UNNAMED

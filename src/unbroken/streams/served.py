@@ -46,8 +46,11 @@ class Served:
         begins_later: bool = False,
         may_trim: Callable[[], bool] = lambda: True,
         bytes_max: int | None = None,
+        by_clock: bool = False,
     ) -> None:
         """`begins_later`: the log is empty, and `begin` will tell its first epoch.
+
+        `by_clock`: a source, which gets epochs also when it is full, without rows.
 
         A log that has reached `bytes_max` keeps nothing for followers that nobody declared.
 
@@ -65,7 +68,7 @@ class Served:
         self._turned_away: set[str] = set()
         self._shown_from = 0
         self._keep = keep
-        self._bytes_max = bytes_max
+        self._bytes_max, self._by_clock = bytes_max, by_clock
         self._standstill = Standstill()
         self._trim = trim or log.trim
         self._may_trim = may_trim
@@ -193,12 +196,19 @@ class Served:
     def standstill(self) -> str:
         """Why a full log will never have room again, in a sentence; "" if it may."""
         with self._lock:
-            return self._standstill.look(self._extent, self.needs, now_s=time.monotonic())
+            return self._stands_still()
+
+    def _stands_still(self) -> str:
+        return self._standstill.look(self._extent, self.needs, now_s=time.monotonic())
 
     @property
     def _extent(self) -> Extent:
         full = self._bytes_max is not None and self.log.bytes >= self._bytes_max
-        return Extent(self.log.first, self.log.next, full)
+        first, after = self.log.first, self.log.next
+        if full and self._by_clock:
+            headers = reversed(self.log.headers(first, most=after))
+            after = next((header.number + 1 for header in headers if header.rows), first)
+        return Extent(first, after, full)
 
     def asked(self, consumer: str, next_epoch: int, *, term: int = 0) -> None:
         """`consumer` has everything below `next_epoch`; one without a name is "".
@@ -351,6 +361,7 @@ class Served:
                 "rows_last": last.rows if last else 0,
                 "consumers": self.needs.processed,
                 "holder": self.needs.holder,
+                "standstill": self._stands_still(),
             }
 
 

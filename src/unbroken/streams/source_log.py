@@ -23,6 +23,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -171,8 +172,13 @@ class SourceLog:
         now_s: float,
         wait_s: float,
         holder: str | None = None,
+        standstill: Callable[[], str] = lambda: "",
     ) -> Receipt:
-        """Takes rows into the open epoch; they are on disk when this returns."""
+        """Takes rows into the open epoch; they are on disk when this returns.
+
+        If there is no room: `holder` is who holds the most, and `standstill` tells why that is for
+        good, if it is.
+        """
         with self._room:
             # Asked again after the wait: the lock was free meanwhile, and an impatient client may
             # have sent the same rows a second time.
@@ -183,7 +189,7 @@ class SourceLog:
             if self.full and self._when_full == GIVE_UP:
                 self._give_up_oldest()
             if self.full:
-                raise self._full(holder)
+                raise self._full(holder, standstill())
             assert self._journal is not None
             taken, ahead = self._split_future(table, now_s)
             # First, because a send that is repeated would not tell of them again.
@@ -201,7 +207,7 @@ class SourceLog:
         """Whether it has reached its limit, and pushes back."""
         return self.log.bytes + self._open_bytes >= self._log_bytes_max
 
-    def _full(self, holder: str | None) -> BackpressureError:
+    def _full(self, holder: str | None, standstill: str = "") -> BackpressureError:
         what = (
             f"source {self.stream!r} holds {self.log.bytes + self._open_bytes:,} bytes, its limit "
             f"is {self._log_bytes_max:,}"
@@ -210,6 +216,13 @@ class SourceLog:
             return BackpressureError(
                 f"{what}; most of them are in the open epoch {self.open_number}",
                 hint="nothing of this send was taken: close the epoch, or make epochs shorter",
+            )
+        if standstill:
+            return BackpressureError(
+                f"{what}, and it stays full for good: {standstill}",
+                hint="nothing of this send was taken, and nothing will be: start the query again "
+                "with a higher log_bytes_max, or in a new folder protect the fragment that reads "
+                "this source in another way",
             )
         return BackpressureError(
             f"{what}; the slowest consumer is {holder or 'unknown'}",

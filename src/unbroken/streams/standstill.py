@@ -9,6 +9,8 @@
   it lets go when event time moves on, which it never does without new epochs.
 * Unless its own consumers are behind: then it needs what they may ask for, and says whom it waits
   for with its acks (`owed_to`).
+* A source gets epochs from the clock, also while it takes no rows.  Event time does not move with
+  those: what counts there is the newest epoch with rows.
 * An ack may be on its way, so that is not said before it has lasted `FOR_GOOD_S`.
 
 This module only decides.  It does no I/O; the caller passes in monotonic time.
@@ -43,6 +45,7 @@ class Extent(NamedTuple):
     """
 
     first: int
+    #: After the newest epoch; of a source, after the newest one with rows.
     next: int
     full: bool
 

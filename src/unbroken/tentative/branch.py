@@ -129,6 +129,21 @@ class Silence:
         self._said[stream] = max(number, self._said[stream])
         self._came.setdefault(number, {}).setdefault(stream, (now_s, waited_s))
 
+    def withdrawn(self, stream: str, first: int) -> None:
+        """What `stream` has brought from epoch `first` on is not here any more.
+
+        >>> silence = Silence(["a", "b"], Bound(1.0), committed=2)
+        >>> silence.arrived("a", 3, now_s=5.0); silence.withdrawn("a", 3); silence.missing(3)
+        ['a', 'b']
+        >>> silence.due_s(3) is None
+        True
+        """
+        self._newest[stream] = min(self._newest[stream], first - 1)
+        for number in [each for each in self._came if each >= first]:
+            self._came[number].pop(stream, None)
+            if not self._came[number]:
+                del self._came[number]
+
     def done(self, number: int) -> None:
         """Epoch `number` is done, and those before it."""
         for old in [each for each in self._came if each <= number]:

@@ -118,7 +118,7 @@ class Both:
         self, world: World, network: Network, watch: Any, stream: str, start: int,
         find: Callable[[], Any], *, consumer: str, taken: Callable[[Epoch], None],
         heard: Callable[[Epoch], None], failed: Callable[[UnbrokenError], None],
-        room: Callable[[], bool] = lambda: True,
+        room: Callable[[], bool] = lambda: True, begin_anew: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         process = world.current
         assert process is not None
@@ -139,7 +139,7 @@ class Both:
         self._enough = False
         self._follower = Follower(
             world, network, watch, stream, start, find, consumer=consumer, taken=self._came,
-            failed=failed, room=room, known=self._known,
+            failed=failed, room=room, known=self._known, begin_anew=begin_anew,
         )  # fmt: skip
         self._look()
 

@@ -12,6 +12,7 @@ from unbroken.node.replica import Replica
 from unbroken.testing import checkpoints, engine
 from unbroken.testing.broken import Change
 from unbroken.testing.checkpoints import Checkpoint, Fork
+from unbroken.testing.follow import Follower
 from unbroken.testing.operators import Batch, observe, step
 from unbroken.testing.patches import patched
 
@@ -112,3 +113,22 @@ def extra_batches() -> list[Change]:
             compute(self, number, epochs)
 
     return [(engine.Run, "_compute", eager)]
+
+
+def fetched_is_had() -> list[Change]:
+    """A consumer says what it has fetched, and keeps that: a restart would lose it."""
+
+    def nothing_more(self: Follower, term: int) -> bool:
+        return False
+
+    return [(Follower, "_has_more", nothing_more)]
+
+
+def says_what_it_works_on() -> list[Change]:
+    """An epoch that is worked on counts as had."""
+
+    def at_once(self: Gate, stream: str) -> int:
+        self._offered[stream] = self.released
+        return self.released + 1
+
+    return [(Gate, "withdraw", at_once)]

@@ -37,6 +37,7 @@ class Follower:
         find: Callable[[], Any], *, consumer: str, taken: Callable[[Epoch], None],
         failed: Callable[[UnbrokenError], None], room: Callable[[], bool] = lambda: True,
         has: int = 0, known: Callable[[Any], Epoch | None] | None = None,
+        begin_anew: Callable[[], None] | None = None,
     ) -> None:  # fmt: skip
         process = world.current
         assert process is not None
@@ -45,6 +46,7 @@ class Follower:
         self._home = f"grpc://{process.name}:{process.life}"
         self._watch, self.stream, self._find = watch, stream, find
         self._consumer, self._has = consumer, has
+        self._start, self._begin_anew = start, begin_anew
         #: Gives an epoch whose rows need not be fetched.
         self._known = known
         #: Of a tentative branch: what its stable line lacks, or None if that speaks for itself.
@@ -80,6 +82,10 @@ class Follower:
         if self.closed:
             return
         found = self._find()
+        if self._begin_anew is not None and self._has_more(found.alone[0]):
+            self._begin_anew()
+            self._world.at(WATCH_S, self._process, self._look)
+            return
         if self.merge.only(*found.alone):
             for replica in list(self._addresses):
                 self._lost(replica)
@@ -101,6 +107,10 @@ class Follower:
                 self._ask(replica)
         self._fetch()
         self._world.at(WATCH_S, self._process, self._look)
+
+    def _has_more(self, term: int) -> bool:
+        """Whether a promise under `term` would not outlast a restart."""
+        return term > self.merge.alone[0] and self._lacks is None and self.next > self._start
 
     def _lost(self, replica: str) -> None:
         self.merge.lost(replica)

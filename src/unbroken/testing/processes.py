@@ -54,7 +54,7 @@ class Sources:
         self.log = Log(folder, stream, sync=True)
         self.schema, self.event_time, self.set_aside, self.open_rows = None, None, 0, 0
         self._open_bytes, self._log_bytes_max = 0, sim.setup.log_bytes_max
-        self._pushes_back = False
+        self._pushes_back = self._for_good = False
         self.given_up = {"epochs": 0, "rows": 0}
 
     @property
@@ -69,11 +69,12 @@ class Sources:
 
     def _refuse(self) -> None:
         """The producer is pushed back, in the words of the real source, and gives up this send."""
-        if not self._pushes_back:
-            streams = self._sim.world.process("keeper").door.acts["headers"].__self__
-            holder = streams[self.stream].holder
-            self._sim.watch.refuses_rows(SourceLog._full(self, holder))  # type: ignore[arg-type]
-        self._pushes_back = True
+        served = self._sim.world.process("keeper").door.acts["headers"].__self__[self.stream]
+        for_good = served.standstill
+        if not self._pushes_back or bool(for_good) != self._for_good:
+            error = SourceLog._full(self, served.holder, for_good)  # type: ignore[arg-type]
+            self._sim.watch.refuses_rows(error)
+        self._pushes_back, self._for_good = True, bool(for_good)
 
     def seal_until(self, number: int) -> int:
         """Seals every epoch below `number`; of those that were missed only the first has rows.

@@ -97,6 +97,23 @@ def _behind(how: str) -> Life:
     return Life(7, 4 if how == "lose" else 3, ("s1",), pieces, 200, faults, ("b",))
 
 
+def _works(*faults: Fault) -> Life:
+    """A gap fragment is lost while its only consumer works on an epoch of it."""
+    pieces = Piece("a", "map", ("s1",), "gap"), Piece("d", "count", ("a",), "restart")
+    lost = Fault(6.6, "lose", "node-1", 20.0)
+    return Life(7, 3, ("s1",), pieces, 200, (*faults, lost), ("d",))
+
+
+def _waits(*faults: Fault) -> Life:
+    """A gap fragment is lost, and what joins it with another one has read ahead."""
+    pieces = (
+        Piece("a", "map", ("s1",), "gap"), Piece("c", "map", ("s1",), "restart"),
+        Piece("d", "join", ("a", "c"), "restart"),
+    )  # fmt: skip
+    lost = Fault(6.6, "lose", "node-1", 20.0)
+    return Life(7, 4, ("s1",), pieces, 200, (*faults, lost), ("d",))
+
+
 def _cut(protection: str, *faults: Fault) -> Life:
     """What joins two relays has a delay bound, and one of them is cut off."""
     pieces = (
@@ -148,6 +165,10 @@ VARIANTS: dict[str, Variant] = {
             "count", "gap", Fault(5.0, "cut one way", "node-1", 14.0, "control"))),
         Variant("a hole before anybody has promised", broken.does_not_promise, life=_life(
             "count", "gap", Fault(5.0, "cut one way", "node-1", 14.0, "control"))),
+        Variant("what was fetched counts as had", broken_engine.fetched_is_had, life=_waits(
+            Fault(6.0, "pause", "node-2", 8.0), Fault(12.0, "crash", "node-3", 0.3))),
+        Variant("what is worked on counts as had", broken_engine.says_what_it_works_on, life=_works(
+            Fault(5.0, "lag", "node-2", 8.0, much=60.0), Fault(8.8, "crash", "node-2", 0.3))),
         Variant("losses are not added up", broken.does_not_add_up, life=_behind("lose")),
         Variant("a copy that was overtaken goes on", broken.not_overtaken, life=_behind("crash")),
         Variant("a producer that forgets terms", broken.forgets_terms, life=_life(

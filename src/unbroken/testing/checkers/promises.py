@@ -166,10 +166,6 @@ class Promises(Losses):
         standing = self.placement.get(fragment, {}).get(node)
         expected = standing in (Standing.LIVE, Standing.COMING)
         gaps = self.gaps.intersection(piece.inputs)
-        if gaps and len(piece.inputs) > 1 and piece.protection != "gap":
-            # It had fetched, and not processed, what is lost since.  Not solved yet:
-            # docs/simulator.md.
-            self.beyond.setdefault(fragment, error.what)
         lost = gaps or self._kept_is_lost(fragment)
         if expected and not lost:
             self.break_(3, f"{consumer} is expected, and needs what is gone: {error.what}")
