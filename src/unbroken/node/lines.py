@@ -8,8 +8,10 @@
 * An input that is silent for longer than the bound makes the replica park a fork of its checkpoint
   at the last stable epoch, and go on.  From then on "the replica" is the parked line: it acks, is
   shipped, repaired and restarted as of its last stable epoch, however far the branch is.
-* When all inputs have the next stable epoch a second query starts from the parked fork.  The branch
-  goes on meanwhile; should an input fall silent again it simply goes on longer.
+* A second query starts from the parked fork as soon as the branch has nothing to do for a moment,
+  and waits for the next stable epoch like any other: a start takes seconds, and nobody needs them
+  while the input is away.  When all inputs have that epoch, it goes on.  The branch does too;
+  should an input fall silent again it simply goes on longer.
 * A fragment that *converges* parks once more when all inputs are back: the branch's own state goes
   on, and the epochs that it said become gaps.  First the fork, with their headers in it, then the
   gaps in the log: a process that dies in between completes its log from the fork (`_fill_hole`).
@@ -38,6 +40,7 @@ from unbroken.node.parts import Parts
 from unbroken.streams.branch_log import BranchLog
 from unbroken.streams.flight import POLL_S
 from unbroken.tentative.branch import LATE_S, Silence
+from unbroken.tentative.turns import Stable
 
 #: Makes the plan for a term.
 PlanFor = Callable[[int], Plan]
@@ -62,7 +65,10 @@ class Lines(Health):
         self.partition = ""
         self._plan_for: PlanFor | None = None
         self._arrivals: Arrivals | None = None
+        #: Where the stable line starts; None once it has, and while there is no branch.
         self._parked: fork.Start | None = None
+        #: Whether it has had what it needs to go on since the replica parted.
+        self._goes_on = False
         self._not_resumed: UnbrokenError | None = None
         #: Not parked before this moment: it could not be the last time.
         self._park_again_s = float("-inf")
@@ -150,30 +156,46 @@ class Lines(Health):
         self.branch = Branch(
             f"{self.term}@{self.name.partition('@')[2]}", term=self.term, run=self._run,
             plan=self._plan, inputs=self._inputs, arrivals=self._arrivals, parts=self._parts,
-            said=self.said, changed=self._changed, stable=self._stable_at, healed=self._healed,
-            bytes_max=self._log_bytes_max, converges=self.fragment.bound.converges,
+            said=self.said, changed=self._changed, stable=self._stable_at, idle=self._prepare,
+            healed=self._healed, bytes_max=self._log_bytes_max,
+            converges=self.fragment.bound.converges,
         )  # fmt: skip
-        self._parked = parked
+        self._parked, self._goes_on = parked, False
         self.term, self.first = parked.term, None
         self._run = self._inputs = self._arrivals = None
         self._parts = Parts()
         self._gate = Gate(self.fragment.inputs, committed=after)
         self._tell(sentence)
 
-    def _stable_at(self) -> int | None:
+    def _stable_at(self) -> Stable | None:
         """How far the stable line is; None while it does not run."""
-        return self.committed if self._run is not None else None
+        if self._run is None or self._gate is None:
+            return None
+        return Stable(self.committed, has=self._gate.complete)
+
+    def _prepare(self) -> None:
+        """Under `changed`: the branch has nothing to do, so the stable line's query may start."""
+        branch = self.branch
+        # A branch that converges has the stable line go on from its own state, when it is healed.
+        if branch is not None and not branch.converges and branch.committed > self.committed:
+            self._start_stable()
 
     def _healed(self) -> None:
-        """All inputs have the next stable epoch, or the branch is gone: the stable line starts."""
+        """All inputs have the next stable epoch, or the branch is gone: the stable line goes on."""
         with self._changed:
-            parked, self._parked = self._parked, None
-            if parked is None or self._stopped:
-                return  # It has started already.
-            parked = self._converged(parked)
-        self._tell(f"the stable line goes on after epoch {parked.epoch}")
+            if self._goes_on or self._stopped:
+                return
+            self._goes_on = True
+            self._start_stable()
+            self._tell(f"the stable line goes on after epoch {self.committed}")
+
+    def _start_stable(self) -> None:
+        """Under `changed`: starts the stable line's query, unless it has started."""
+        parked, self._parked = self._parked, None
+        if parked is None or self._stopped:
+            return
         threading.Thread(
-            target=self._try_resume, args=(parked,), daemon=True,
+            target=self._try_resume, args=(self._converged(parked),), daemon=True,
             name=f"stable-{self.fragment.name}",
         ).start()  # fmt: skip
 
@@ -274,7 +296,8 @@ class Lines(Health):
         told, branch = super().status(), self.branch
         if branch is not None and not told["failed"]:
             stable = f"stable to {self.committed}"
-            correcting = f"; correcting: {told['sentence']}" if self._run is not None else ""
+            goes_on = self._goes_on and self._run is not None
+            correcting = f"; correcting: {told['sentence']}" if goes_on else ""
             told["sentence"] = f"{branch.sentence or self.partition}; {stable}{correcting}"
         return told | {
             "branch": branch.name if branch else "",
