@@ -199,7 +199,7 @@ class Branch:
         number = after + 1
         if self._gate.released == number:
             return True
-        stable = self._stable_line()
+        stable = self._stable()
         if stable is not None and stable.at >= after:
             return False  # It has caught up: this branch is about to end.
         if not self._turns.may_begin(number, stable):
@@ -233,15 +233,9 @@ class Branch:
         return True
 
     def _due_s(self, number: int) -> float | None:
-        stable = self._stable_line()
+        stable = self._stable()
         near = stable is not None and stable.is_near(number)
         return self._silence.due_s(number, tentative=True, near=near)
-
-    def _stable_line(self) -> Stable | None:
-        """How far the stable line is.  What has come in here will be there for it in a moment."""
-        stable = self._stable()
-        return stable and stable._replace(has=max(stable.has, self._gate.complete))
-
     def _committed(self, epoch: int) -> None:
         """Spark has done with `epoch`."""
         self._run.lift_watermarks(self._missing)
