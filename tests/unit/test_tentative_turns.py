@@ -8,6 +8,9 @@ import pytest
 
 from unbroken.tentative.turns import EPOCHS_PER_GAIN, NEAR_EPOCHS, SLACK_EPOCHS, Stable, Turns
 
+#: A bound, in epochs.
+X_EPOCHS = 3
+
 
 def together(speed: Fraction, behind: int, *, limit: int = 10_000) -> tuple[int, int]:
     """Two lines take turns on a machine that does `speed` epochs while one arrives.
@@ -23,10 +26,12 @@ def together(speed: Fraction, behind: int, *, limit: int = 10_000) -> tuple[int,
         there = int(arrived)
         late = max(late, there - branch)
         number = branch + 1
-        wants = number <= there and turns.may_begin(number, Stable(stable, has=there))
+        line, waits = Stable(stable, has=there), there - branch > X_EPOCHS
+        wants = number <= there and turns.may_begin(number, line, late=waits)
         near = number - stable <= NEAR_EPOCHS and there - branch < NEAR_EPOCHS  # It gives a bound.
         if wants and not near and last != "branch":
             branch, last = number, "branch"
+            turns.begins(line)
         else:
             stable, last = stable + 1, "stable"
         after += 1
@@ -45,11 +50,21 @@ def test_a_machine_with_room_for_both_keeps_the_bound():
 def test_a_machine_that_can_hardly_do_one_line_comes_to_an_end(speed: Fraction):
     """Side by side they would go at one pace, and never meet; new results are late instead."""
     behind = 20
-    arrived, _ = together(speed, behind)
-    # As many epochs of the branch as bring the distance to nothing, and as many of the stable line
-    # as lie before them.
+    arrived, late = together(speed, behind)
+    # At worst as many epochs of the branch as bring the distance to nothing, in time for ever.
     most = EPOCHS_PER_GAIN * (behind + SLACK_EPOCHS)
     assert arrived <= (2 * most + behind) / speed + 1
+    # A branch that stopped at once would be late by what the stable line takes alone.
+    assert late <= 1.5 * (behind / speed + X_EPOCHS)
+
+
+def test_a_branch_that_is_late_for_a_moment_is_in_time_again():
+    """A fast machine does a few stable epochs in a moment: no reason to wait for all of them."""
+    turns = Turns(after=411)
+    turns.begins(Stable(412, has=480))
+    assert not turns.may_begin(480, Stable(415, has=480), late=True)
+    assert turns.may_begin(480, Stable(416, has=480), late=True)
+    assert turns.may_begin(480, Stable(413, has=480)), "in time: nobody has to wait"
 
 
 def test_nobody_is_held_while_the_stable_line_starts():

@@ -183,7 +183,9 @@ class Branch:
                     self._idle()
                 if now_s >= deadline_s:
                     return None
-                until_s = min(deadline_s, self._due_s(after + 1) or deadline_s)
+                due_s = self._due_s(after + 1)
+                # One that is due and has to wait all the same is told when it may go on.
+                until_s = min(deadline_s, due_s) if due_s and due_s > now_s else deadline_s
                 self._changed.wait(max(0.001, until_s - now_s))
                 if time.monotonic() > until_s + LATE_S:
                     self._silence.forgive(time.monotonic())
@@ -202,7 +204,9 @@ class Branch:
         stable = self._stable()
         if stable is not None and stable.at >= after:
             return False  # It has caught up: this branch is about to end.
-        if not self._turns.may_begin(number, stable):
+        waited_s = self._silence.waited_s(number, now_s=now_s)
+        late = waited_s > self._silence.bound.delay_s_max
+        if not self._turns.may_begin(number, stable, late=late):
             self.sentence = f"tentative to {after}: waits for the stable line, which must come near"
             return False
         if self._said.bytes >= self._bytes_max:
@@ -214,7 +218,8 @@ class Branch:
             if due_s is None or now_s < due_s:
                 return False
         # Also if nothing is missing any more: whoever reads it has that much less to wait.
-        self._waited_s = self._silence.waited_s(number, now_s=now_s)
+        self._waited_s = waited_s
+        self._turns.begins(stable)
         self._missing = self._silence.silent(number)
         self._given = {
             name: self._arrivals.said(name, number) or _nothing(name, number, schema)
@@ -236,6 +241,7 @@ class Branch:
         stable = self._stable()
         near = stable is not None and stable.is_near(number)
         return self._silence.due_s(number, tentative=True, near=near)
+
     def _committed(self, epoch: int) -> None:
         """Spark has done with `epoch`."""
         self._run.lift_watermarks(self._missing)

@@ -78,6 +78,10 @@ class Lines(Health):
     def _next(self, after: int) -> int | None:
         raise NotImplementedError
 
+    def _no_room(self) -> str:
+        """Why it does not go on although its input may be there."""
+        raise NotImplementedError
+
     def _resume(self, began: fork.Start) -> None:
         """Starts the stable line's query from the parked fork."""
         raise NotImplementedError
@@ -171,7 +175,9 @@ class Lines(Health):
         """How far the stable line is; None while it does not run."""
         if self._run is None or self._gate is None:
             return None
-        return Stable(self.committed, has=self._gate.complete)
+        # Whoever has no room for its output gets on as little as one that lacks input.
+        has = self.committed if self._no_room() else self._gate.complete
+        return Stable(self.committed, has)
 
     def _prepare(self) -> None:
         """Under `changed`: the branch has nothing to do, so the stable line's query may start."""

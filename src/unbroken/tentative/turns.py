@@ -6,12 +6,16 @@
 
 * Correcting costs a machine twice: the stable line computes the epochs of the cut while the branch
   goes on.  A machine that can do both keeps the bound, and the lines meet soon.
-* On one that can hardly do one, both would go at the same pace, and never meet.  So with every other
-  epoch of the branch the stable line has to be an epoch nearer, from its first one on.  If it is not
-  the branch waits for it, and new results are late: there is an end to that, and there would be none
-  to a correction that gets nowhere.
-* A stable line that lacks input itself is not waited for: no pace would bring it nearer (scenario 7,
-  a second cut).  It is measured anew when it goes on.
+* On one that can hardly do one, both would go at the same pace, and never meet.  So with every
+  other epoch of the branch the stable line has to be an epoch nearer, from its first one on.  If it
+  is not the branch waits for it, and new results are late: there is an end to that, and there would
+  be none to a correction that gets nowhere.
+* A branch that is *late*, because its epoch has waited for longer than the bound anyway, has lost
+  what it runs for.  The stable line does four epochs for each of its.  A fast machine does them in
+  a moment, and the branch is in time again.  On a slow one every epoch of the branch makes all that
+  come later still: the sooner the two meet, the shorter the longest wait.
+* A stable line that lacks input itself is not waited for: no pace would bring it nearer (a second
+  cut).  It is measured anew when it goes on.
 
 This module only decides.  It does no I/O and reads no clock.
 
@@ -32,8 +36,10 @@ from typing import NamedTuple
 NEAR_EPOCHS = 3
 #: So many epochs of the branch, and the stable line has to be one nearer.
 EPOCHS_PER_GAIN = 2
-#: The first epochs of a new query are slow, and a machine may be busy for a moment.
+#: A machine may be busy for a moment.
 SLACK_EPOCHS = 12
+#: Of the stable line, for each of a branch that is late.
+LATE_EPOCHS = 4
 
 
 class Stable(NamedTuple):
@@ -70,12 +76,17 @@ class Turns:
         self._began: tuple[int, int] | None = None
         #: Where the stable line was when it could not get on, or had not started.
         self._stood_at = after
+        #: Where it was when the branch began its last epoch.
+        self._was_at = after
 
-    def may_begin(self, number: int, stable: Stable | None) -> bool:
+    def may_begin(self, number: int, stable: Stable | None, *, late: bool = False) -> bool:
         """Whether the branch may begin epoch `number`; `stable` is None until that line runs.
 
-        >>> Turns(after=411).may_begin(430, None)
+        >>> turns = Turns(after=411); turns.may_begin(430, None)
         True
+        >>> turns.begins(Stable(412, has=420))
+        >>> [turns.may_begin(431, Stable(at, has=420), late=True) for at in (412, 415, 416)]
+        [False, False, True]
         """
         if stable is None:
             return True
@@ -86,6 +97,13 @@ class Turns:
             if stable.at == self._stood_at:
                 return True  # Its first epoch: a query that has just started takes long for it.
             self._began = number, number - stable.at
+        if late and stable.at - self._was_at < LATE_EPOCHS:
+            return False
         first, behind = self._began
         allowed = behind + SLACK_EPOCHS - (number - first) // EPOCHS_PER_GAIN
         return number - stable.at <= allowed
+
+    def begins(self, stable: Stable | None) -> None:
+        """The branch begins an epoch."""
+        if stable is not None:
+            self._was_at = stable.at
