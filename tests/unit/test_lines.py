@@ -471,6 +471,33 @@ def test_the_stable_line_starts_while_its_input_is_away(world: Make):
     assert len(Query.made) == 2
 
 
+def test_a_stable_line_that_cannot_start_early_starts_when_it_is_healed(
+    world: Make, monkeypatch: pytest.MonkeyPatch
+):
+    """A full disk, say: the branch goes on meanwhile, and nobody calls the replica failed."""
+    w = world()
+    w.both(0, 2)
+    w.until(lambda: w.replica.committed == 2)
+    tries: list[fork.Start] = []
+    resume = Replica._resume
+
+    def full(self: Replica, began: fork.Start) -> None:
+        tries.append(began)
+        if len(tries) == 1:
+            raise DiskError("no space left")
+        resume(self, began)
+
+    monkeypatch.setattr(Replica, "_resume", full)
+    w.feed("east", 3, 4)
+    w.until(lambda: len(tries) == 1)
+    w.feed("east", 5, 6)
+    w.until(lambda: w.said == [3, 4, 5, 6])
+    assert (len(tries), w.replica.failed) == (1, "")
+    w.feed("west", 3, 6)
+    w.until(lambda: w.replica.branch is None and w.stable() == complete(7))
+    assert len(tries) == 2
+
+
 def test_two_lines_that_share_one_core_meet(world: Make, monkeypatch: pytest.MonkeyPatch):
     """It can do an epoch and a half while one arrives: side by side they would never meet."""
     core, epoch_s = threading.Lock(), 0.03

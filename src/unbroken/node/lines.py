@@ -67,8 +67,8 @@ class Lines(Health):
         self._arrivals: Arrivals | None = None
         #: Where the stable line starts; None once it has, and while there is no branch.
         self._parked: fork.Start | None = None
-        #: Whether it has had what it needs to go on since the replica parted.
-        self._goes_on = False
+        #: Since the replica parted: whether it was started early, and has what it needs to go on.
+        self._prepared = self._goes_on = False
         self._not_resumed: UnbrokenError | None = None
         #: Not parked before this moment: it could not be the last time.
         self._park_again_s = float("-inf")
@@ -164,7 +164,7 @@ class Lines(Health):
             healed=self._healed, bytes_max=self._log_bytes_max,
             converges=self.fragment.bound.converges,
         )  # fmt: skip
-        self._parked, self._goes_on = parked, False
+        self._parked, self._prepared, self._goes_on = parked, False, False
         self.term, self.first = parked.term, None
         self._run = self._inputs = self._arrivals = None
         self._parts = Parts()
@@ -183,7 +183,8 @@ class Lines(Health):
         """Under `changed`: the branch has nothing to do, so the stable line's query may start."""
         branch = self.branch
         # A branch that converges has the stable line go on from its own state, when it is healed.
-        if branch is not None and not branch.converges and branch.committed > self.committed:
+        if branch is not None and not branch.converges and not self._prepared:
+            self._prepared = True
             self._start_stable()
 
     def _healed(self) -> None:
@@ -241,11 +242,24 @@ class Lines(Health):
         try:
             self._resume(parked)
         except Exception as error:  # Of py4j too: whoever asks must hear of it.
+            if self._starts_later(parked):
+                print(f"{self.name}: its stable line is not started early: {error}", flush=True)
+                return
             self._not_resumed = UnbrokenError(f"the stable line cannot be started: {error}")
             print(self._not_resumed, file=sys.stderr, flush=True)
             return
         if self._stopped and self._run is not None:
             self._run.stop()
+
+    def _starts_later(self, parked: fork.Start) -> bool:
+        """Whether a start that failed came early: it is made again when the input is there."""
+        with self._changed:
+            if self._goes_on or self._stopped:
+                return False
+            run, self._run, self._parked = self._run, None, parked
+        if run is not None:
+            run.stop()
+        return True
 
     def _correct(self, epoch: Epoch) -> None:
         """The stable line has sealed `epoch`."""
