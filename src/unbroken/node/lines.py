@@ -8,10 +8,8 @@
 * An input that is silent for longer than the bound makes the replica park a fork of its checkpoint
   at the last stable epoch, and go on.  From then on "the replica" is the parked line: it acks, is
   shipped, repaired and restarted as of its last stable epoch, however far the branch is.
-* A second query starts from the parked fork as soon as the branch has nothing to do for a moment,
-  and waits for the next stable epoch like any other: a start takes seconds, and nobody needs them
-  while the input is away.  When all inputs have that epoch, it goes on.  The branch does too;
-  should an input fall silent again it simply goes on longer.
+* When all inputs have the next stable epoch the second query goes on from the parked fork (see
+  `second`).  The branch does too; should an input fall silent again it simply goes on longer.
 * A fragment that *converges* parks once more when all inputs are back: the branch's own state goes
   on, and the epochs that it said become gaps.  First the fork, with their headers in it, then the
   gaps in the log: a process that dies in between completes its log from the fork (`_fill_hole`).
@@ -34,19 +32,18 @@ from unbroken.epochs import Epoch, Header
 from unbroken.errors import UnbrokenError
 from unbroken.gate import Gate
 from unbroken.node.branch import Arrivals, Branch
-from unbroken.node.health import Health
 from unbroken.node.lost import Lost
 from unbroken.node.parts import Parts
+from unbroken.node.second import Second
 from unbroken.streams.branch_log import BranchLog
 from unbroken.streams.flight import POLL_S
 from unbroken.tentative.branch import LATE_S, Silence
-from unbroken.tentative.turns import Stable
 
 #: Makes the plan for a term.
 PlanFor = Callable[[int], Plan]
 
 
-class Lines(Health):
+class Lines(Second):
     """Parks, goes on, and comes together again; only for fragments with a delay bound."""
 
     name: str
@@ -61,29 +58,14 @@ class Lines(Health):
         self.branch: Branch | None = None
         #: What the branch says; None for a fragment that waits, however long.
         self.said: BranchLog | None = None
-        #: What was said last about a partition, in a sentence.
-        self.partition = ""
         self._plan_for: PlanFor | None = None
         self._arrivals: Arrivals | None = None
-        #: Where the stable line starts; None once it has, and while there is no branch.
-        self._parked: fork.Start | None = None
-        #: Since the replica parted: whether it was started early, and has what it needs to go on.
-        self._prepared = self._goes_on = False
-        self._not_resumed: UnbrokenError | None = None
         #: Not parked before this moment: it could not be the last time.
         self._park_again_s = float("-inf")
 
     # For the replica.
 
     def _next(self, after: int) -> int | None:
-        raise NotImplementedError
-
-    def _no_room(self) -> str:
-        """Why it does not go on although its input may be there."""
-        raise NotImplementedError
-
-    def _resume(self, began: fork.Start) -> None:
-        """Starts the stable line's query from the parked fork."""
         raise NotImplementedError
 
     def _arrived(self, gate: Gate) -> Callable[[str, int], None]:
@@ -171,41 +153,6 @@ class Lines(Health):
         self._gate = Gate(self.fragment.inputs, committed=after)
         self._tell(sentence)
 
-    def _stable_at(self) -> Stable | None:
-        """How far the stable line is; None while it does not run."""
-        if self._run is None or self._gate is None:
-            return None
-        # Whoever has no room for its output gets on as little as one that lacks input.
-        has = self.committed if self._no_room() else self._gate.complete
-        return Stable(self.committed, has)
-
-    def _prepare(self) -> None:
-        """Under `changed`: the branch has nothing to do, so the stable line's query may start."""
-        branch = self.branch
-        # A branch that converges has the stable line go on from its own state, when it is healed.
-        if branch is not None and not branch.converges and not self._prepared:
-            self._prepared = True
-            self._start_stable()
-
-    def _healed(self) -> None:
-        """All inputs have the next stable epoch, or the branch is gone: the stable line goes on."""
-        with self._changed:
-            if self._goes_on or self._stopped:
-                return
-            self._goes_on = True
-            self._start_stable()
-            self._tell(f"the stable line goes on after epoch {self.committed}")
-
-    def _start_stable(self) -> None:
-        """Under `changed`: starts the stable line's query, unless it has started."""
-        parked, self._parked = self._parked, None
-        if parked is None or self._stopped:
-            return
-        threading.Thread(
-            target=self._try_resume, args=(self._converged(parked),), daemon=True,
-            name=f"stable-{self.fragment.name}",
-        ).start()  # fmt: skip
-
     def _converged(self, parked: fork.Start) -> fork.Start:
         """Under `changed`: where the stable line goes on, `parked` unless the branch converges."""
         branch = self.branch
@@ -238,29 +185,6 @@ class Lines(Health):
         if last is not None:
             self.losses = last.gaps_here, last.lost_here
 
-    def _try_resume(self, parked: fork.Start) -> None:
-        try:
-            self._resume(parked)
-        except Exception as error:  # Of py4j too: whoever asks must hear of it.
-            if self._starts_later(parked):
-                print(f"{self.name}: its stable line is not started early: {error}", flush=True)
-                return
-            self._not_resumed = UnbrokenError(f"the stable line cannot be started: {error}")
-            print(self._not_resumed, file=sys.stderr, flush=True)
-            return
-        if self._stopped and self._run is not None:
-            self._run.stop()
-
-    def _starts_later(self, parked: fork.Start) -> bool:
-        """Whether a start that failed came early: it is made again when the input is there."""
-        with self._changed:
-            if self._goes_on or self._stopped:
-                return False
-            run, self._run, self._parked = self._run, None, parked
-        if run is not None:
-            run.stop()
-        return True
-
     def _correct(self, epoch: Epoch) -> None:
         """The stable line has sealed `epoch`."""
         if self.branch is not None:
@@ -292,14 +216,6 @@ class Lines(Health):
         branch.stop()
         # And what is older: the fork that was parked has at least that.
         fork.forget_terms(self.folder, below=branch.term + 1)
-
-    def _tell(self, sentence: str) -> None:
-        self.partition = sentence
-        print(f"{self.name}: {sentence}", flush=True)
-
-    @property
-    def _failed_by_itself(self) -> UnbrokenError | None:
-        return self._not_resumed or super()._failed_by_itself
 
     def stop(self) -> None:
         """Ends both lines; what the branch has said is lost, and nothing else."""

@@ -158,8 +158,8 @@ class Follower:
 
     def _fetch_first(self, fetch: Fetch, unless: Callable[[], bool]) -> Epoch | None:
         """The body from `fetch.replica`, or from another that announced it if that one stalls."""
-        stalled, self._stalled = self._stalled, {}
-        asked = {future: each for future, each in stalled.items() if each.number == fetch.number}
+        before, self._stalled = self._stalled, {}
+        asked = {future: each for future, each in before.items() if each.number == fetch.number}
         asked = asked or {self._ask(fetch): fetch}
         while asked:
             done, _ = wait(asked, STALL_S, return_when=FIRST_COMPLETED)
