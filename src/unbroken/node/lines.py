@@ -102,6 +102,8 @@ class Lines(Second):
         deadline_s = time.monotonic() + POLL_S
         while True:
             number, now_s = self._next(after), time.monotonic()
+            if self.branch is not None and self._gate is not None and self._gate.released > after:
+                self._healed()  # Its own inputs may be there before those of the branch.
             if number or now_s >= deadline_s or self._stopped:
                 return number
             due_s = self._due_s(after + 1)
