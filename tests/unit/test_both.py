@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -267,6 +268,34 @@ def test_a_tentative_epoch_carries_how_far_the_stream_is_stable():
     assert again == header
     assert Epoch(again, pa.table({"n": [1]})).stable_to == 4
     assert Epoch.of("alerts", 9, pa.table({"n": [1]})).stable_to == 9
+
+
+def test_a_body_that_stalls_does_not_silence_a_branch(replica, follow):
+    """Its only holder was cut off between header and rows; another replica goes on meanwhile."""
+    whole, cut = replica(), replica()
+    for each in (whole, cut):
+        each.stable(0, 0)
+    both = follow(whole, cut)
+    assert heard(both, 1) == [(0, "stable", [0])]
+    back, handler = threading.Event(), whole.door._get["epoch"]
+
+    def stalls(command):
+        assert back.wait(WAIT_S)
+        return handler(command)
+
+    whole.door._get["epoch"] = stalls
+    cut.said.begin("3@node-1", after=0)
+    whole.stable(1, 1)
+    deadline_s = time.monotonic() + WAIT_S
+    while both._stable._merge.wanted() is None:
+        assert time.monotonic() < deadline_s, "it is announced"
+        time.sleep(0.01)
+    cut.say(1, 5)
+    cut.say(2, 6)
+    assert heard(both, 2) == [(1, "tentative", [5]), (2, "tentative", [6])]
+    back.set()
+    assert heard(both, 1) == [(1, "stable", [1])]
+    assert whole.bodies.count(1) == 1, "it was on its way, and is not asked for twice"
 
 
 def test_rows_that_did_not_come_are_asked_for_again(replica, follow):

@@ -22,6 +22,7 @@ from unbroken.checkpoints import fork
 from unbroken.epochs import TENTATIVE, Epoch, Header, digest_of_rows
 from unbroken.errors import CheckpointLost, DiskError, FenceError, FragmentFailed
 from unbroken.node import branch, lines, replica
+from unbroken.node.inputs import AHEAD_EPOCHS
 from unbroken.node.replica import Replica
 from unbroken.policies import Restart
 from unbroken.policies.traits import OperatorClass
@@ -435,18 +436,98 @@ def test_a_stable_line_never_hears_what_is_tentative(world: Make):
 
 
 def test_what_only_the_branch_has_read_does_not_count_for_a_hole(world: Make):
-    """Scenario 13: should the producer lose everything, its hole begins after the stable line."""
+    """Scenario 13: should the producer lose everything, its hole begins after the stable line.
+
+    That has a few epochs at hand itself, while it waits for the input that is cut off.
+    """
     w = world()
     w.both(0, 2)
     w.until(lambda: w.replica.committed == 2)
     w.feed("east", 3, 6)
-    w.until(lambda: 6 in w.said)
-    w.feed("east", 7, 7)
-    w.until(lambda: 7 in w.said)
-    assert w.streams["east"].hole() == 3
-    w.feed("west", 3, 7)
-    w.until(lambda: w.replica.branch is None and w.stable() == complete(8))
-    w.until(lambda: w.streams["east"].hole() == 8)
+    w.until(lambda: len(Query.made) == 2)
+    w.feed("east", 7, 20)
+    w.until(lambda: 20 in w.said)
+    assert w.streams["east"].hole() <= 3 + AHEAD_EPOCHS + 1
+    w.feed("west", 3, 20)
+    w.until(lambda: w.replica.branch is None and w.stable() == complete(21))
+    w.until(lambda: w.streams["east"].hole() == 21)
+
+
+def test_the_stable_line_starts_while_its_input_is_away(world: Make):
+    """A start takes seconds; when the input is back nobody has to wait for it."""
+    w = world()
+    w.both(0, 2)
+    w.until(lambda: w.replica.committed == 2)
+    w.feed("east", 3, 4)
+    w.until(lambda: len(Query.made) == 2)
+    assert w.said == [3, 4], "not before the branch has said what was there"
+    w.until(lambda: "waiting for epoch 3 of west" in w.replica.sentence)
+    w.feed("east", 5, 5)
+    w.until(lambda: 5 in w.said)
+    assert w.replica.log.next == 3
+    assert "correcting" not in w.replica.status()["sentence"]
+    w.feed("west", 3, 5)
+    w.until(lambda: w.replica.branch is None and w.stable() == complete(6))
+    assert len(Query.made) == 2
+
+
+def test_a_stable_line_that_cannot_start_early_starts_when_it_is_healed(
+    world: Make, monkeypatch: pytest.MonkeyPatch
+):
+    """A full disk, say: the branch goes on meanwhile, and nobody calls the replica failed."""
+    w = world()
+    w.both(0, 2)
+    w.until(lambda: w.replica.committed == 2)
+    tries: list[fork.Start] = []
+    resume = Replica._resume
+
+    def full(self: Replica, began: fork.Start) -> None:
+        tries.append(began)
+        if len(tries) == 1:
+            raise DiskError("no space left")
+        resume(self, began)
+
+    monkeypatch.setattr(Replica, "_resume", full)
+    w.feed("east", 3, 4)
+    w.until(lambda: len(tries) == 1)
+    w.feed("east", 5, 6)
+    w.until(lambda: w.said == [3, 4, 5, 6])
+    assert (len(tries), w.replica.failed) == (1, "")
+    w.feed("west", 3, 6)
+    w.until(lambda: w.replica.branch is None and w.stable() == complete(7))
+    assert len(tries) == 2
+
+
+def test_two_lines_that_share_one_core_meet(world: Make, monkeypatch: pytest.MonkeyPatch):
+    """It can do an epoch and a half while one arrives: side by side they would never meet."""
+    core, epoch_s = threading.Lock(), 0.03
+    commits = replica.Replica._seal, branch.Branch.seal
+
+    def work(before: Any) -> Any:
+        def seal(self: Any, *given: Any) -> None:
+            with core:
+                time.sleep(epoch_s)
+                before(self, *given)
+
+        return seal
+
+    w = world()
+    w.both(0, 2)
+    w.until(lambda: w.replica.committed == 2)
+    w.feed("east", 3, 12)
+    w.until(lambda: 12 in w.said and len(Query.made) == 2)
+    monkeypatch.setattr(branch.Branch, "seal", work(commits[1]))
+    monkeypatch.setattr(replica.Replica, "_seal", work(commits[0]))
+    Query.made[0].seal_with(w.replica.branch.seal)
+    Query.made[1].seal_with(w.replica._seal)
+    w.feed("west", 3, 12)
+    number = 12
+    while w.replica.branch is not None:
+        number += 1
+        assert number < 150, w.replica.status()
+        w.both(number, number)
+        time.sleep(1.5 * epoch_s)
+    w.until(lambda: w.stable() == complete(number + 1))
 
 
 def test_what_a_source_has_given_up_is_told_and_counted_once(world: Make):

@@ -11,13 +11,11 @@ from unbroken.policies.guarantee import check_converges
 from unbroken.policies.traits import Operator, OperatorClass, Traits
 from unbroken.tentative.branch import (
     DELAY,
-    NEAR_EPOCHS,
     PROCESS,
     SUSPEND,
     Bound,
     Silence,
     followed,
-    is_near,
 )
 
 X_S = 3.0
@@ -108,10 +106,8 @@ def test_a_stable_line_that_is_near_is_given_the_bound():
     waits = silence()
     for number in (412, 413, 414):
         waits.arrived("east", number, now_s=float(number))
-    near = is_near(413, 414)
-    assert waits.due_s(414, tentative=True, near=near) == pytest.approx(416.7)
-    assert not is_near(414 - NEAR_EPOCHS - 1, 414)
-    assert not is_near(None, 414)
+    assert waits.due_s(414, tentative=True, near=True) == pytest.approx(416.7)
+    assert waits.due_s(414, tentative=True) == 414.0
 
 
 def test_whoever_was_paused_itself_has_not_waited():

@@ -32,8 +32,9 @@ from unbroken.node.inputs import Waiting
 from unbroken.node.parts import Parts, nth_slice
 from unbroken.streams.branch_log import BranchLog
 from unbroken.streams.flight import POLL_S
-from unbroken.tentative.branch import LATE_S, Silence, is_near
+from unbroken.tentative.branch import LATE_S, Silence
 from unbroken.tentative.correction import REPLACED, Correction, difference
+from unbroken.tentative.turns import Stable, Turns
 
 #: Tentative epochs of an input that wait for a branch.  More are dropped: the branch does without.
 SAID_EPOCHS_MAX = 256
@@ -105,21 +106,23 @@ class Branch:
         parts: Parts,
         said: BranchLog,
         changed: threading.Condition,
-        stable: Callable[[], int | None],
+        stable: Callable[[], Stable | None],
+        idle: Callable[[], None],
         healed: Callable[[], None],
         bytes_max: int,
         converges: bool = False,
     ) -> None:
-        """`stable` tells how far the stable line is, None while it does not run; `healed` is
-        called when all inputs have what it needs to go on; if it `converges`, when they have all
-        that it has done.
+        """`stable` tells how far the stable line is, None while it does not run.  `idle` is called
+        whenever this one has said something and has nothing to do; `healed` when all inputs have
+        what the stable line needs to go on; if it `converges`, when they have all that it has done.
         """
         self.name, self.term, self.parts = name, term, parts
         self._run, self._plan, self._inputs = run, plan, inputs
         self._arrivals = arrivals
         self._gate, self._silence = arrivals.gate, arrivals.silence
         self._said, self._changed = said, changed
-        self._stable, self._healed = stable, healed
+        self._stable, self._idle, self._healed = stable, idle, healed
+        self._turns = Turns(after=self._gate.committed)
         self._bytes_max, self.converges = bytes_max, converges
         #: If it converges: the stable headers of its inputs, by epoch.
         self._took: dict[int, dict[str, Header | None]] = {}
@@ -183,9 +186,13 @@ class Branch:
         deadline_s = time.monotonic() + POLL_S
         with self._changed:
             while not self._release(after, now_s := time.monotonic()):
+                if self.committed > self.correction.after:
+                    self._idle()
                 if now_s >= deadline_s:
                     return None
-                until_s = min(deadline_s, self._due_s(after + 1) or deadline_s)
+                due_s = self._due_s(after + 1)
+                # One that is due and has to wait all the same is told when it may go on.
+                until_s = min(deadline_s, due_s) if due_s and due_s > now_s else deadline_s
                 self._changed.wait(max(0.001, until_s - now_s))
                 if time.monotonic() > until_s + LATE_S:
                     self._silence.forgive(time.monotonic())
@@ -202,18 +209,24 @@ class Branch:
         if self._gate.released == number:
             return True
         stable = self._stable()
-        if stable is not None and stable >= after:
+        if stable is not None and stable.at >= after:
             return False  # It has caught up: this branch is about to end.
+        waited_s = self._silence.waited_s(number, now_s=now_s)
+        late = waited_s > self._silence.bound.delay_s_max
+        if not self._turns.may_begin(number, stable, late=late):
+            self.sentence = f"tentative to {after}: waits for the stable line, which must come near"
+            return False
         if self._said.bytes >= self._bytes_max:
             self.sentence = f"the tentative log holds {self._said.bytes:,} bytes, its limit"
             return False
         missing = self._gate.missing
-        if missing or is_near(stable, number):
+        if missing or (stable is not None and stable.is_near(number)):
             due_s = self._due_s(number)
             if due_s is None or now_s < due_s:
                 return False
         # Also if nothing is missing any more: whoever reads it has that much less to wait.
-        self._waited_s = self._silence.waited_s(number, now_s=now_s)
+        self._waited_s = waited_s
+        self._turns.begins(stable)
         self._missing = self._silence.silent(number)
         self._given = {
             name: self._arrivals.said(name, number) or _nothing(name, number, schema)
@@ -232,7 +245,8 @@ class Branch:
         return True
 
     def _due_s(self, number: int) -> float | None:
-        near = is_near(self._stable(), number)
+        stable = self._stable()
+        near = stable is not None and stable.is_near(number)
         return self._silence.due_s(number, tentative=True, near=near)
 
     def _committed(self, epoch: int) -> None:

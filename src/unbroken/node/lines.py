@@ -8,8 +8,8 @@
 * An input that is silent for longer than the bound makes the replica park a fork of its checkpoint
   at the last stable epoch, and go on.  From then on "the replica" is the parked line: it acks, is
   shipped, repaired and restarted as of its last stable epoch, however far the branch is.
-* When all inputs have the next stable epoch a second query starts from the parked fork.  The branch
-  goes on meanwhile; should an input fall silent again it simply goes on longer.
+* When all inputs have the next stable epoch the second query goes on from the parked fork (see
+  `second`).  The branch does too; should an input fall silent again it simply goes on longer.
 * A fragment that *converges* parks once more when all inputs are back: the branch's own state goes
   on, and the epochs that it said become gaps.  First the fork, with their headers in it, then the
   gaps in the log: a process that dies in between completes its log from the fork (`_fill_hole`).
@@ -32,9 +32,9 @@ from unbroken.epochs import Epoch, Header
 from unbroken.errors import UnbrokenError
 from unbroken.gate import Gate
 from unbroken.node.branch import Arrivals, Branch
-from unbroken.node.health import Health
 from unbroken.node.lost import Lost
 from unbroken.node.parts import Parts
+from unbroken.node.second import Second
 from unbroken.streams.branch_log import BranchLog
 from unbroken.streams.flight import POLL_S
 from unbroken.tentative.branch import LATE_S, Silence
@@ -43,7 +43,7 @@ from unbroken.tentative.branch import LATE_S, Silence
 PlanFor = Callable[[int], Plan]
 
 
-class Lines(Health):
+class Lines(Second):
     """Parks, goes on, and comes together again; only for fragments with a delay bound."""
 
     name: str
@@ -58,22 +58,14 @@ class Lines(Health):
         self.branch: Branch | None = None
         #: What the branch says; None for a fragment that waits, however long.
         self.said: BranchLog | None = None
-        #: What was said last about a partition, in a sentence.
-        self.partition = ""
         self._plan_for: PlanFor | None = None
         self._arrivals: Arrivals | None = None
-        self._parked: fork.Start | None = None
-        self._not_resumed: UnbrokenError | None = None
         #: Not parked before this moment: it could not be the last time.
         self._park_again_s = float("-inf")
 
     # For the replica.
 
     def _next(self, after: int) -> int | None:
-        raise NotImplementedError
-
-    def _resume(self, began: fork.Start) -> None:
-        """Starts the stable line's query from the parked fork."""
         raise NotImplementedError
 
     def _arrived(self, gate: Gate) -> Callable[[str, int], None]:
@@ -110,6 +102,8 @@ class Lines(Health):
         deadline_s = time.monotonic() + POLL_S
         while True:
             number, now_s = self._next(after), time.monotonic()
+            if self.branch is not None and self._gate is not None and self._gate.released > after:
+                self._healed()  # Its own inputs may be there before those of the branch.
             if number or now_s >= deadline_s or self._stopped:
                 return number
             due_s = self._due_s(after + 1)
@@ -153,32 +147,16 @@ class Lines(Health):
         self.branch = Branch(
             f"{self.term}@{self.name.partition('@')[2]}", term=self.term, run=self._run,
             plan=self._plan, inputs=self._inputs, arrivals=self._arrivals, parts=self._parts,
-            said=self.said, changed=self._changed, stable=self._stable_at, healed=self._healed,
-            bytes_max=self._log_bytes_max, converges=self.fragment.bound.converges,
+            said=self.said, changed=self._changed, stable=self._stable_at, idle=self._prepare,
+            healed=self._healed, bytes_max=self._log_bytes_max,
+            converges=self.fragment.bound.converges,
         )  # fmt: skip
-        self._parked = parked
+        self._parked, self._prepared, self._goes_on = parked, False, False
         self.term, self.first = parked.term, None
         self._run = self._inputs = self._arrivals = None
         self._parts = Parts()
         self._gate = Gate(self.fragment.inputs, committed=after)
         self._tell(sentence)
-
-    def _stable_at(self) -> int | None:
-        """How far the stable line is; None while it does not run."""
-        return self.committed if self._run is not None else None
-
-    def _healed(self) -> None:
-        """All inputs have the next stable epoch, or the branch is gone: the stable line starts."""
-        with self._changed:
-            parked, self._parked = self._parked, None
-            if parked is None or self._stopped:
-                return  # It has started already.
-            parked = self._converged(parked)
-        self._tell(f"the stable line goes on after epoch {parked.epoch}")
-        threading.Thread(
-            target=self._try_resume, args=(parked,), daemon=True,
-            name=f"stable-{self.fragment.name}",
-        ).start()  # fmt: skip
 
     def _converged(self, parked: fork.Start) -> fork.Start:
         """Under `changed`: where the stable line goes on, `parked` unless the branch converges."""
@@ -212,16 +190,6 @@ class Lines(Health):
         if last is not None:
             self.losses = last.gaps_here, last.lost_here
 
-    def _try_resume(self, parked: fork.Start) -> None:
-        try:
-            self._resume(parked)
-        except Exception as error:  # Of py4j too: whoever asks must hear of it.
-            self._not_resumed = UnbrokenError(f"the stable line cannot be started: {error}")
-            print(self._not_resumed, file=sys.stderr, flush=True)
-            return
-        if self._stopped and self._run is not None:
-            self._run.stop()
-
     def _correct(self, epoch: Epoch) -> None:
         """The stable line has sealed `epoch`."""
         if self.branch is not None:
@@ -254,14 +222,6 @@ class Lines(Health):
         # And what is older: the fork that was parked has at least that.
         fork.forget_terms(self.folder, below=branch.term + 1)
 
-    def _tell(self, sentence: str) -> None:
-        self.partition = sentence
-        print(f"{self.name}: {sentence}", flush=True)
-
-    @property
-    def _failed_by_itself(self) -> UnbrokenError | None:
-        return self._not_resumed or super()._failed_by_itself
-
     def stop(self) -> None:
         """Ends both lines; what the branch has said is lost, and nothing else."""
         super().stop()
@@ -277,7 +237,8 @@ class Lines(Health):
         told, branch = super().status(), self.branch
         if branch is not None and not told["failed"]:
             stable = f"stable to {self.committed}"
-            correcting = f"; correcting: {told['sentence']}" if self._run is not None else ""
+            goes_on = self._goes_on and self._run is not None
+            correcting = f"; correcting: {told['sentence']}" if goes_on else ""
             told["sentence"] = f"{branch.sentence or self.partition}; {stable}{correcting}"
         return told | {
             "branch": branch.name if branch else "",

@@ -221,14 +221,8 @@ class Replica(Lines):
         assert self._gate is not None
         if self._failed_by_itself is not None:
             return 1
-        if self.full:
-            held = f"{self.log.bytes:,} bytes, its limit; it is kept for {self.holder()}"
-            self.sentence = f"waiting: the output log holds {held}"
-            return None
-        # What is shown goes to the log: both together must fit there.
-        waits = self.staged.bytes if self.staged else 0
-        if waits and self.log.bytes + waits >= self._log_bytes_max:
-            self.sentence = "waiting: no standby has confirmed the output, and no more can be kept"
+        if no_room := self._no_room():
+            self.sentence = no_room
             return None
         number = self._gate.asked(after=after)
         if number is None:
@@ -242,6 +236,17 @@ class Replica(Lines):
         mute = " (mute)" if self._mute(number) else ""
         self.sentence = f"working on epoch {number}{mute}"
         return number + 1
+
+    def _no_room(self) -> str:
+        """Why no epoch is released although it may be complete; empty if that is not so."""
+        if self.full:
+            held = f"{self.log.bytes:,} bytes, its limit; it is kept for {self.holder()}"
+            return f"waiting: the output log holds {held}"
+        # What is shown goes to the log: both together must fit there.
+        waits = self.staged.bytes if self.staged else 0
+        if waits and self.log.bytes + waits >= self._log_bytes_max:
+            return "waiting: no standby has confirmed the output, and no more can be kept"
+        return ""
 
     def _committed(self, epoch: int) -> None:
         """Batch `epoch` is in Spark's commit log: only now may anything be promised."""

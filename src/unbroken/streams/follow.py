@@ -88,6 +88,8 @@ class Follower:
         self._alone = False
         #: Bodies that came with their announcement, by replica and number.
         self._at_hand: dict[tuple[str, int], Epoch] = {}
+        #: Bodies that stall, asked for by a `take` that had something else to do.
+        self._stalled: dict[Future[Epoch | None], Fetch] = {}
         #: The next header to ask each replica for.
         self._ask_from: dict[str, int] = {}
         self._watch()
@@ -112,8 +114,9 @@ class Follower:
     ) -> Epoch | None:
         """The next epoch, in order, none skipped; None after `timeout_s`.
 
-        `unless`: there is something else to do; looked at again after `wake`.  `known` gives an
-        epoch whose rows need not be fetched.
+        `unless`: there is something else to do; looked at again after `wake`, and while a body
+        stalls, which the next call goes on waiting for.  `known` gives an epoch whose rows need not
+        be fetched.
         """
         deadline = time.monotonic() + timeout_s
         while True:
@@ -132,8 +135,8 @@ class Follower:
             if fetch is None:
                 return None
             said = known(header) if header else None
-            epoch = self._take_at_hand(fetch, said) or self._fetch_first(fetch)
-            if epoch is not None:
+            epoch = self._take_at_hand(fetch, said) or self._fetch_first(fetch, unless)
+            if epoch is not None or self._stalled:
                 return epoch
 
     def _take_at_hand(self, fetch: Fetch, said: Epoch | None) -> Epoch | None:
@@ -160,9 +163,11 @@ class Follower:
         with self._changed:
             self._changed.notify_all()
 
-    def _fetch_first(self, fetch: Fetch) -> Epoch | None:
+    def _fetch_first(self, fetch: Fetch, unless: Callable[[], bool]) -> Epoch | None:
         """The body from `fetch.replica`, or from another that announced it if that one stalls."""
-        asked = {self._ask(fetch): fetch}
+        before, self._stalled = self._stalled, {}
+        asked = {future: each for future, each in before.items() if each.number == fetch.number}
+        asked = asked or {self._ask(fetch): fetch}
         while asked:
             done, _ = wait(asked, STALL_S, return_when=FIRST_COMPLETED)
             for future in done:
@@ -183,6 +188,9 @@ class Follower:
                 another = self._merge.wanted(besides={f.replica for f in asked.values()})
             if another is not None:
                 asked[self._ask(another)] = another
+            elif not done and unless():
+                self._stalled = asked
+                return None
         return None
 
     def _ask(self, fetch: Fetch) -> Future[Epoch | None]:

@@ -48,8 +48,6 @@ CORRECT, CONVERGE = WHEN_HEALED = ("correct", "converge")
 #: And the part that an input which keeps up is given in any case: it may only be a moment late, and
 #: an epoch that has waited long upstream would go without it.
 MOMENT_PART = 0.05
-#: The stable line is near when it is so many epochs behind the branch.
-NEAR_EPOCHS = 3
 #: A look that comes so much later than it was meant to was late itself.
 LATE_S = 1.0
 
@@ -229,15 +227,6 @@ class Silence:
         reasons = [f"{', '.join(silent)} silent for {silent_s:.1f} s"] if silent else []
         reasons += [f"{', '.join(said)} tentative"] if said else []
         return f"going tentative: {'; '.join(reasons)}"
-
-
-def is_near(stable: int | None, number: int) -> bool:
-    """Whether the stable line, at `stable` if it runs, will soon have epoch `number` itself.
-
-    >>> is_near(None, 420), is_near(412, 420), is_near(417, 420)
-    (False, False, True)
-    """
-    return stable is not None and number - stable <= NEAR_EPOCHS
 
 
 def followed(

@@ -10,6 +10,7 @@ from unbroken.node.replica import Replica
 from unbroken.streams.branch_log import BranchLog
 from unbroken.tentative.branch import Bound, Silence
 from unbroken.tentative.hearing import Hearing, Wanted
+from unbroken.tentative.turns import Stable
 from unbroken.testing.branches import Both, BoundRun
 from unbroken.testing.broken import Change
 from unbroken.testing.checkpoints import Checkpoint
@@ -90,6 +91,11 @@ def never_ends() -> list[Change]:
             look(self)
 
     return [(Lines, "_look_at_branch", only_failures)]
+
+
+def waits_for_who_waits() -> list[Change]:
+    """The stable line has to come nearer, also if a second cut keeps it from that."""
+    return [(Stable, "gets_on", property(lambda self: True))]
 
 
 def at_once() -> list[Change]:

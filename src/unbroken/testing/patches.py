@@ -36,6 +36,7 @@ from unbroken.node import (
     preparation,
     questions,
     replica,
+    second,
     setup,
     staged,
     standby,
@@ -160,6 +161,7 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
         lines: {
             "threading": threading, "time": time, "fork": checkpoints.Fork(), "print": say,
         },
+        second: {"threading": threading, "print": say},
         branch: {
             "threading": threading, "time": time, "Epoch": epochs.Epoch,
             "difference": epochs.difference,

@@ -213,6 +213,10 @@ VARIANTS: dict[str, Variant] = {
         Variant("waits that add up along a chain", broken_branches.waits_add_up, cuts=True),
         Variant("a missing input's watermark stands still", broken_branches.not_lifted, cuts=True),
         Variant("a branch that never ends", broken_branches.never_ends, cuts=True),
+        Variant("a branch waits for a stable line that lacks input",
+                broken_branches.waits_for_who_waits, life=_cut(
+            "restart", Fault(5.0, "cut", "node-3", 4.0, "node-2"),
+            Fault(9.3, "cut", "node-3", 8.0, "node-2"))),
         Variant("tentative without having waited", broken_branches.at_once, cuts=True),
         Variant("no result without all of its input", broken_branches.never_parts, cuts=True),
         Variant("branches without a name", broken_branches.unmarked_branch, cuts=True),
