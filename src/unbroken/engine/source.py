@@ -2,9 +2,14 @@
 
     JVM ─ latestOffset(after n) ─▶ planner process ─ get gate ─▶ node's door ─▶ gate
                                                     ◀─ epoch n + 1, complete on all inputs ─
+                                                    ◀─ or: plan it, it is on its way ─
+    JVM ─ partitions(n, n + 1) ──▶ planner process ─ get gate ─▶ waits until it is complete
 
 * The offset is the epoch number.  A reader never answers "nothing new": it waits on its socket,
   which costs no CPU (scenario 23).
+* The number of the next epoch is known before its rows are.  So Spark writes it to its offset log
+  and begins to plan while nothing has come yet, and waits where it needs the rows: a quarter of a
+  small epoch's time passes before it is sealed (docs/speed.md).
 * `ExecutorReader` lets executors fetch their slices of an epoch through the door.  `LocalReader`,
   for a node of one machine, takes the rows of a small epoch along with the offset: no task in an
   executor's Python, which costs more than such rows are worth.
@@ -37,6 +42,8 @@ READ_BY_PLANNER, READ_BY_EXECUTORS = "planner", "executors"
 SLICE_ROWS = 200_000
 #: Epochs with more rows are read by executors on one machine too (docs/speed.md).
 PLANNER_ROWS_MAX = 50_000
+#: The gate's answer to whoever may plan ahead: the next epoch is not there yet, and will be.
+AHEAD = pa.table({}).replace_schema_metadata({b"unbroken.ahead": b"1"})
 #: Deadline of one question whether the replica is released; the door answers much sooner.
 HELD_S_MAX = 60.0
 
@@ -86,14 +93,19 @@ class _Gate:
             self._connection = Peer(self._door)
         return self._connection
 
-    def after(self, start: dict[str, int], *, rows_max: int) -> pa.Table:
-        """The epoch after `start`, however long it takes; without its rows if there are more."""
-        question = {**self._question, "after": start["epoch"], "rows": rows_max}
+    def after(
+        self, start: dict[str, int], *, rows_max: int, ahead: bool = False
+    ) -> pa.Table | None:
+        """The epoch after `start`, however long it takes; without its rows if there are more.
+
+        `ahead`: None if it is not there yet and may be planned all the same.
+        """
+        question = {**self._question, "after": start["epoch"], "rows": rows_max, "ahead": ahead}
         while True:
             # Each call has a deadline; the wait as a whole has none: a quiet stream is no fault.
             table = self._peer.get(question)
             if table is not None:
-                return table
+                return None if table.schema.metadata == AHEAD.schema.metadata else table
 
     def slice(self, number: int, index: int, count: int) -> pa.Table:
         """One of `count` equal slices of a released epoch."""
@@ -111,23 +123,38 @@ class _Slice(InputPartition):
 class _Reader:
     """What both readers have in common: the gate, and rows that are fetched slice by slice."""
 
+    #: Rows that may come with the epoch.
+    _rows_max = 0
+
     def __init__(self, options: Any) -> None:
         self._gate = _Gate(options)
-        self._newest = self._rows = -1
+        #: The newest epoch that Spark was told of, and the newest that has come; its rows.
+        self._told = self._newest = self._rows = -1
 
     def initialOffset(self) -> dict[str, int]:
         """Where a fresh query starts: before its first epoch."""
         return self._gate.first
 
-    def _wait(self, start: dict[str, int], *, rows_max: int) -> pa.Table:
-        """Waits for the epoch after `start`."""
-        table = self._gate.after(start, rows_max=rows_max)
-        self._newest, self._rows = start["epoch"] + 1, header_of(table.schema).rows
-        return table
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
+        """The epoch after `start`; if it may not be planned ahead, waits for it."""
+        self._look(start, ahead=True)
+        self._told = start["epoch"] + 1
+        return {"epoch": self._told}
+
+    def _look(self, start: dict[str, int], *, ahead: bool) -> None:
+        table = self._gate.after(start, rows_max=self._rows_max, ahead=ahead)
+        if table is not None:
+            self._newest, self._rows = start["epoch"] + 1, header_of(table.schema).rows
+            self._came(table)
+
+    def _came(self, table: pa.Table) -> None:
+        """The newest epoch, with its rows if there are no more than may come with it."""
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """How the epoch is split: by its row count alone."""
-        if end["epoch"] != self._newest:
+        """How the epoch is split: by its row count alone.  Waits for it, if it was only told of."""
+        if end["epoch"] == self._told == start["epoch"] + 1 and self._newest < self._told:
+            self._look(start, ahead=False)
+        if not end["epoch"] == self._told == self._newest:
             raise MisalignedBatch(
                 f"Spark repeats epochs {start['epoch'] + 1} to {end['epoch']} behind the gate's "
                 "back",
@@ -146,11 +173,6 @@ class _Reader:
 class ExecutorReader(_Reader, DataSourceStreamReader):
     """Rows are fetched by the executors, slice by slice, through the node's door."""
 
-    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        """Waits for the epoch after `start`."""
-        self._wait(start, rows_max=0)
-        return {"epoch": self._newest}
-
 
 class LocalReader(_Reader, _SimpleStreamReaderWrapper):
     """Rows of a small epoch come with the offset, in the planner's process.
@@ -159,6 +181,7 @@ class LocalReader(_Reader, _SimpleStreamReaderWrapper):
     public, and the version of Spark is pinned.  If they say that they have none, executors read.
     """
 
+    _rows_max = PLANNER_ROWS_MAX
     #: Spark looks at it to find out whether it can be asked to end by itself; it cannot.
     simple_reader = None  # type: ignore[assignment]
 
@@ -166,12 +189,9 @@ class LocalReader(_Reader, _SimpleStreamReaderWrapper):
         _Reader.__init__(self, options)
         self._at_hand: list[pa.RecordBatch] | None = None
 
-    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        """Waits for the epoch after `start`."""
-        table = self._wait(start, rows_max=PLANNER_ROWS_MAX)
+    def _came(self, table: pa.Table) -> None:
         small = self._rows <= PLANNER_ROWS_MAX
         self._at_hand = list(_batches(table)) if small else None
-        return {"epoch": self._newest}
 
     def getCache(self, start: dict[str, int], end: dict[str, int]) -> Iterator[Any] | None:
         """The rows of the newest epoch, if they came with it."""

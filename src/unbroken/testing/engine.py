@@ -1,7 +1,7 @@
 """The engine: a fragment that runs as Spark runs it, with Spark's ways of going wrong.
 
     held? ─▶ read the checkpoint ─▶ ask every input after n ─▶ plan n + 1 ─▶ seal ─▶ commit
-                                        ▲ not yet: waits                               │
+                                        ▲ not yet: plans, waits                        │
                                         └────────────── "after n + 1?" ◀──────────────┘
 
 * `Run` has the methods of `engine.run.Run` and asks the node's door, as Spark's sources do.
@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from unbroken.checkpoints.fork import Start
+from unbroken.engine.source import AHEAD
 from unbroken.errors import (
     DiskError,
     DivergenceError,
@@ -192,7 +193,10 @@ class Run:
             self._after = first - 1
         planned = self._checkpoint.planned
         if planned is not None and planned > self._after:
-            self._work(planned)  # Before anybody is asked: Spark's own way of going on.
+            # Before anybody is asked: Spark's own way of going on.
+            if self.replica._gate.complete < planned:
+                raise MisalignedBatch(f"{self._plan.name}: epoch {planned} is repeated unasked")
+            self._work(planned)
             return
         self._step = self._ask
         self._ask()
@@ -204,10 +208,12 @@ class Run:
         for stream in self._plan.inputs:
             command = {
                 "input": stream, "after": self._after, "term": self._term,
-                "fragment": self._plan.name, "rows": False,
+                "fragment": self._plan.name, "rows": False, "ahead": True,
             }  # fmt: skip
             epoch = gate(command)
-            if epoch is None:
+            if epoch is AHEAD:
+                self._checkpoint.planned = self._after + 1
+            if epoch is None or epoch is AHEAD:
                 self._busy, self._asking = False, True
                 return
             number = epoch.number
