@@ -136,6 +136,6 @@ def test_who_may_plan_an_epoch_that_has_not_come(
     assert gate.released == 7
     arrived("west", 8)
     for stream in fragment.inputs:
-        table = replica.ask(stream, 7, 1, rows=True, ahead=True)
+        table = replica.ask(stream, 7, 1, rows=True)
         assert table is not None
         assert Epoch.from_stamped(table).number == gate.released == 8

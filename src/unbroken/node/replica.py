@@ -201,7 +201,7 @@ class Replica(Lines):
     ) -> pa.Table | None:
         """Spark's question: what comes after `after` on `stream`?  None is "not yet".
 
-        `ahead`: if it has not come, the answer may be `AHEAD`, at once.
+        `ahead`: whoever may plan ahead of the rows is told `AHEAD`, at once.
         """
         branch = self.branch
         if branch is not None and term == branch.term:
@@ -212,15 +212,16 @@ class Replica(Lines):
         self._has_asked()
         if after == self._gate.released:
             self._committed(after)
-        ahead = ahead and self._plans_ahead
+        if ahead and self._plans_ahead:
+            return AHEAD
         with self._changed:
-            number = self._next(after) if ahead else self._wait_next(after)
+            number = self._wait_next(after)
             if self._failed_by_itself is not None:
                 raise self._failed_by_itself
         if term != self.term:
             return None  # It has just become a branch: asked again, it is answered as such.
         if not number:
-            return AHEAD if ahead else None
+            return None
         epoch = self._inputs.epoch(stream, int(number) - 1)
         return epoch.stamped() if rows else epoch.stamped().slice(0, 0)
 

@@ -79,6 +79,8 @@ class Run:
         #: All inputs that its state was made of (see `pasts`).
         self._past: Past | None = None
         self._busy = self._stopped = False
+        #: Whether it may plan ahead, by input; asked once.
+        self._ahead: dict[str, bool] = {}
         #: Whether its last question was answered with "not yet".
         self._asking = False
         self._failure, self._stumbled = "", False
@@ -208,12 +210,14 @@ class Run:
         for stream in self._plan.inputs:
             command = {
                 "input": stream, "after": self._after, "term": self._term,
-                "fragment": self._plan.name, "rows": False, "ahead": True,
+                "fragment": self._plan.name, "rows": False,
             }  # fmt: skip
-            epoch = gate(command)
-            if epoch is AHEAD:
+            if stream not in self._ahead:
+                self._ahead[stream] = gate({**command, "ahead": True}) is AHEAD
+            if self._ahead[stream]:
                 self._checkpoint.planned = self._after + 1
-            if epoch is None or epoch is AHEAD:
+            epoch = gate(command)
+            if epoch is None:
                 self._busy, self._asking = False, True
                 return
             number = epoch.number
