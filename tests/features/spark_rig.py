@@ -120,8 +120,10 @@ class SparkRig(Rig):
         return self._replicas[command["fragment"]]
 
     def _gate(self, command: dict[str, Any]) -> Any:
-        term, rows = command["term"], command["rows"]
-        return self._asked(command).ask(command["input"], command["after"], term, rows=rows)
+        term, rows, ahead = command["term"], command["rows"], command["ahead"]
+        return self._asked(command).ask(
+            command["input"], command["after"], term, rows=rows, ahead=ahead
+        )
 
     def replica(
         self, operator: str, inputs: Sequence[str], folder: str, feed: Feed,

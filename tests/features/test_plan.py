@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,20 @@ DDL = "ts TIMESTAMP, k INT, v DOUBLE"
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def chmods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where a line is written for every `chmod` that a process of ours starts."""
+    folder = tmp_path_factory.mktemp("bin")
+    noted, program = folder / "noted", folder / "chmod"
+    noted.touch()
+    program.write_text(f'#!/bin/sh\necho "$@" >> {noted}\nexec {shutil.which("chmod")} "$@"\n')
+    program.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(folder), prepend=os.pathsep)
+        yield noted
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory, chmods: Path) -> Iterator[Any]:
     scratch, own = tmp_path_factory.mktemp("scratch"), {"spark.hadoop.dfs.replication": "7"}
     made = session("plans", master="local[1]", scratch=scratch, settings=own)
     made.dataSource.register(EpochSource)
@@ -494,3 +509,23 @@ def test_every_cell_of_class_and_policy_that_is_not_refused_is_run_under_failure
                 assert each is cells.CELLS[name][0]
                 assert graph[name]["merging"] == stated.merging.value
     assert run == all_cells
+
+
+def test_no_process_is_started_for_a_file_that_spark_writes(
+    spark: Any, chmods: Path, tmp_path: Path
+):
+    """Nor a checksum written: Hadoop would do both, for every file of every checkpoint."""
+    written = tmp_path / "checkpoint" / "offsets" / "0"
+    where = spark._jvm.org.apache.hadoop.fs.Path(str(written))
+    for settings in (
+        spark._jsc.hadoopConfiguration(),
+        spark._jsparkSession.sessionState().newHadoopConf(),
+        spark._jvm.org.apache.hadoop.conf.Configuration(),  # As it comes out of a broadcast.
+    ):
+        chmods.write_text("")
+        where.getFileSystem(settings).create(where, True).close()
+        assert chmods.read_text() == ""
+        assert os.listdir(written.parent) == ["0"]
+    plain = tmp_path / "plain"
+    plain.touch()
+    assert written.stat().st_mode == plain.stat().st_mode

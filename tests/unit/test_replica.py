@@ -9,11 +9,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from unbroken.engine.source import AHEAD
 from unbroken.epochs import Epoch
 from unbroken.errors import CheckpointLost
+from unbroken.gate import Gate
+from unbroken.node import lines
 from unbroken.node.replica import Replica
 from unbroken.policies import Active, Gap, Passive, Policy
 from unbroken.policies.traits import OperatorClass
+from unbroken.tentative.branch import Bound
 
 SAME, OTHER = OperatorClass.DETERMINISTIC, OperatorClass.ARBITRARY
 
@@ -85,3 +89,53 @@ def test_what_nobody_saw_or_will_be_the_same_is_begun_again(
     """Epochs that are there already are compared, and dropped."""
     with pytest.raises(Begun):
         start(tmp_path, policy, kind, said)
+
+
+class Waits:
+    """Inputs of which epoch 8 of one has come."""
+
+    error = None
+    refused: tuple[str, ...] = ()
+
+    def epoch(self, stream: str, number: int) -> Epoch:
+        return Epoch.of(stream, number, pa.table({"n": [number]}))
+
+    def done(self, number: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("kind", "bound", "ahead"),
+    [(SAME, None, True), (OTHER, None, False), (SAME, Bound(60.0), False)],
+    ids=["plain", "looks at the clock", "goes on without an input"],
+)
+def test_who_may_plan_an_epoch_that_has_not_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: OperatorClass, bound: Any, ahead: bool
+):
+    """Its number is known; but Spark's clock stands from there on, and so do its watermarks.
+
+    Whoever may is told at once, also on an input that has come: all inputs go on together.
+    """
+    monkeypatch.setattr(lines, "POLL_S", 0.05)
+    fragment: Any = SimpleNamespace(
+        name="a", policy=Active(), inputs=["east", "west"], where="query.py:1", bound=bound
+    )
+    known: Any = SimpleNamespace(
+        traits=SimpleNamespace(operator_class=kind), notes_watermarks=False, fingerprint="",
+        watermarks=(),
+    )  # fmt: skip
+    book: Any = Young()
+    replica = Replica(fragment, tmp_path, book, known, name="a@node-1")
+    gate = Gate(fragment.inputs, committed=7)
+    arrived = replica._arrived(gate)
+    replica._gate, replica._inputs, replica.term, replica._restored = gate, Waits(), 1, True
+    replica._run = SimpleNamespace(failure=lambda: None)  # type: ignore[assignment]
+    arrived("east", 8)
+    for stream in fragment.inputs:
+        assert replica.ask(stream, 7, 1, rows=True, ahead=True) is (AHEAD if ahead else None)
+        assert replica.ask(stream, 7, 1, rows=True) is None, "whoever needs the rows waits"
+    assert gate.released == 7
+    arrived("west", 8)
+    for stream in fragment.inputs:
+        table = replica.ask(stream, 7, 1, rows=True)
+        assert table is not None
+        assert Epoch.from_stamped(table).number == gate.released == 8

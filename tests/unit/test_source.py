@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from unbroken.engine.source import (
+    AHEAD,
     PLANNER_ROWS_MAX,
     READ_BY_EXECUTORS,
     READ_BY_PLANNER,
@@ -34,11 +35,17 @@ class Replica:
         ]
         #: How many rows left with an offset.
         self.sent: list[int] = []
+        #: Whether Spark may plan ahead.
+        self.ahead = False
+        self.asked_ahead: list[bool] = []
         door.on_act("held", lambda command: 0)
         door.on_get("gate", self._gate)
         door.on_get("slice", self._slice)
 
     def _gate(self, command: dict[str, Any]) -> pa.Table:
+        self.asked_ahead.append(command["ahead"])
+        if command["ahead"] and self.ahead:
+            return AHEAD
         table = self.epochs[command["after"] + 1].stamped()
         table = table if table.num_rows <= command["rows"] else table.slice(0, 0)
         self.sent.append(table.num_rows)
@@ -94,6 +101,7 @@ def test_every_row_comes_once_whoever_reads_it(
         assert rows_of(reader, start, end) == (list(range(size)), executors)
         start = end
     assert served.sent == sent
+    assert served.asked_ahead == [True, False, False, False, False], "asked once"
 
 
 @pytest.mark.parametrize("kind", [READ_BY_PLANNER, READ_BY_EXECUTORS])
@@ -130,3 +138,34 @@ def test_a_node_that_was_frozen_is_asked_again_and_one_that_is_gone_is_not(
         door.shutdown()
     with pytest.raises(Unreachable, match="no answer"):
         reader.latestOffset(end, None)
+
+
+@pytest.mark.parametrize("kind", [READ_BY_PLANNER, READ_BY_EXECUTORS])
+def test_an_epoch_is_told_of_before_its_rows_come(replica: tuple[Replica, str], kind: str):
+    """Spark plans it meanwhile, and waits where it needs the rows; once, however often it asks."""
+    served, address = replica
+    served.ahead = True
+    reader = reader_of(address, kind)
+    start = reader.initialOffset()
+    for size in SIZES[:3]:
+        end = reader.latestOffset(start, None)
+        assert end == {"epoch": start["epoch"] + 1}
+        for _ in range(2):
+            assert rows_of(reader, start, end)[0] == list(range(size))
+        start = end
+    assert served.asked_ahead == [True, False, False, False], "asked once"
+
+
+def test_what_spark_was_told_of_before_is_not_repeated(replica: tuple[Replica, str]):
+    """Scenario 5, when the newest offset was told of and its epoch has not come."""
+    served, address = replica
+    served.ahead = True
+    reader = reader_of(address, READ_BY_PLANNER)
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, None)
+    reader.partitions(start, first)
+    second = reader.latestOffset(first, None)
+    for behind in [(start, first), (start, second), (first, {"epoch": 7})]:
+        with pytest.raises(MisalignedBatch, match="behind the gate's back"):
+            reader.partitions(*behind)
+    reader.partitions(first, second)

@@ -19,6 +19,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from unbroken.engine import archive
+from unbroken.engine.files import leave_rights_alone
 from unbroken.engine.java import check_java
 from unbroken.errors import DefinitionError
 from unbroken.query import MEMORY, ROCKSDB
@@ -126,7 +127,7 @@ def session(
         "spark.driver.extraJavaOptions",
         # A small heap of a long-lived process: return what is not used, and don't take all cores.
         "-XX:+UseSerialGC -Duser.timezone=UTC -Xss4m "
-        # Hadoop starts a chmod for every file that it creates.
+        # Hadoop starts a chmod for every file that it creates (but see `files`).
         "-Djdk.lang.Process.launchMechanism=VFORK "
         # What a JVM that is killed leaves behind goes with the node's folder.
         f'"-Djava.io.tmpdir={scratch}" {archive.options(java.text)}',
@@ -144,11 +145,13 @@ def session(
     logs.core.config.Configurator.setLevel(
         "org.apache.spark.sql.catalyst.util.StringUtils", logs.Level.ERROR
     )
-    # Half of those files are checksums of Hadoop's; nothing of ours reads them.
-    files = jvm.org.apache.hadoop.fs.FileSystem
-    files.getLocal(spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
     if master.startswith("local"):
         _forget_defaults(spark)
+        leave_rights_alone(spark)
+    else:
+        # Half of those files are checksums of Hadoop's; nothing of ours reads them.
+        files = jvm.org.apache.hadoop.fs.FileSystem
+        files.getLocal(spark._jsc.hadoopConfiguration()).setWriteChecksum(False)
     return spark
 
 

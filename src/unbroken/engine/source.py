@@ -1,10 +1,15 @@
 """How epochs come into Spark: a Python data source that blocks until the gate opens.
 
     JVM ─ latestOffset(after n) ─▶ planner process ─ get gate ─▶ node's door ─▶ gate
-                                                    ◀─ epoch n + 1, complete on all inputs ─
+        ◀─ n + 1 ─                                                                │
+    JVM ─ partitions(n, n + 1) ──▶ waits           ◀─ epoch n + 1, complete on all inputs ─
 
 * The offset is the epoch number.  A reader never answers "nothing new": it waits on its socket,
   which costs no CPU (scenario 23).
+* The number of the next epoch is known before its rows are.  So Spark writes it to its offset log
+  and plans while the rows are on their way, and waits where it needs them (docs/speed.md).  Whether
+  that may be is asked once, with a reader's first question, which always waits for the answer:
+  watermarks are put back before it.
 * `ExecutorReader` lets executors fetch their slices of an epoch through the door.  `LocalReader`,
   for a node of one machine, takes the rows of a small epoch along with the offset: no task in an
   executor's Python, which costs more than such rows are worth.
@@ -19,8 +24,10 @@ The code here runs in processes that Spark starts; all it knows comes in its opt
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +46,8 @@ READ_BY_PLANNER, READ_BY_EXECUTORS = "planner", "executors"
 SLICE_ROWS = 200_000
 #: Epochs with more rows are read by executors on one machine too (docs/speed.md).
 PLANNER_ROWS_MAX = 50_000
+#: The gate's answer to whoever asks whether it may plan the next epoch ahead of its rows.
+AHEAD = pa.table({}).replace_schema_metadata({b"unbroken.ahead": b"1"})
 #: Deadline of one question whether the replica is released; the door answers much sooner.
 HELD_S_MAX = 60.0
 #: After a question that a living node did not answer.
@@ -88,10 +97,16 @@ class _Gate:
             self._connection = Peer(self._door)
         return self._connection
 
-    def after(self, start: dict[str, int], *, rows_max: int) -> pa.Table:
-        """The epoch after `start`, however long it takes; without its rows if there are more."""
-        question = {**self._question, "after": start["epoch"], "rows": rows_max}
-        return self._ask(lambda: self._peer.get(question))
+    def after(
+        self, start: dict[str, int], *, rows_max: int, ahead: bool = False
+    ) -> pa.Table | None:
+        """The epoch after `start`, however long it takes; without its rows if there are more.
+
+        `ahead`: None at once, if it may be planned ahead of its rows.
+        """
+        question = {**self._question, "after": start["epoch"], "rows": rows_max, "ahead": ahead}
+        table = self._ask(lambda: self._peer.get(question))
+        return None if table.schema.metadata == AHEAD.schema.metadata else table
 
     def slice(self, number: int, index: int, count: int) -> pa.Table:
         """One of `count` equal slices of a released epoch."""
@@ -124,23 +139,62 @@ class _Slice(InputPartition):
 class _Reader:
     """What both readers have in common: the gate, and rows that are fetched slice by slice."""
 
+    #: Rows that may come with the epoch.
+    _rows_max = 0
+
     def __init__(self, options: Any) -> None:
         self._gate = _Gate(options)
-        self._newest = self._rows = -1
+        #: The newest epoch that Spark was told of, and the newest that has come; its rows.
+        self._told = self._newest = self._rows = -1
+        #: Whether Spark may plan ahead; None before the first question.
+        self._ahead: bool | None = None
+        #: The epoch that is on its way.
+        self._coming: Future[pa.Table] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_coming": None}
 
     def initialOffset(self) -> dict[str, int]:
         """Where a fresh query starts: before its first epoch."""
         return self._gate.first
 
-    def _wait(self, start: dict[str, int], *, rows_max: int) -> pa.Table:
-        """Waits for the epoch after `start`."""
-        table = self._gate.after(start, rows_max=rows_max)
-        self._newest, self._rows = start["epoch"] + 1, header_of(table.schema).rows
-        return table
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
+        """The epoch after `start`; if it may not be planned ahead, waits for it."""
+        table = None
+        if not self._ahead:
+            first = self._ahead is None
+            table = self._gate.after(start, rows_max=self._rows_max, ahead=first)
+            self._ahead = table is None
+        self._told = start["epoch"] + 1
+        if table is not None:
+            self._came(table)
+        else:
+            self._coming = self._fetch(start)
+        return {"epoch": self._told}
+
+    def _fetch(self, start: dict[str, int]) -> Future[pa.Table]:
+        """Asks for the epoch after `start` in a thread that nobody has to wait for in the end."""
+        answer: Future[pa.Table] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(self._gate.after(start, rows_max=self._rows_max))
+            except BaseException as error:
+                answer.set_exception(error)
+
+        threading.Thread(target=run, daemon=True, name="fetch").start()
+        return answer
+
+    def _came(self, table: pa.Table) -> None:
+        """The epoch that Spark was told of, with its rows if no more than may come with it."""
+        self._newest, self._rows = self._told, header_of(table.schema).rows
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """How the epoch is split: by its row count alone."""
-        if end["epoch"] != self._newest:
+        """How the epoch is split: by its row count alone.  Waits for it, if it was only told of."""
+        if end["epoch"] == self._told == start["epoch"] + 1 and self._coming is not None:
+            self._came(self._coming.result())
+            self._coming = None
+        if not end["epoch"] == self._told == self._newest:
             raise MisalignedBatch(
                 f"Spark repeats epochs {start['epoch'] + 1} to {end['epoch']} behind the gate's "
                 "back",
@@ -159,11 +213,6 @@ class _Reader:
 class ExecutorReader(_Reader, DataSourceStreamReader):
     """Rows are fetched by the executors, slice by slice, through the node's door."""
 
-    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        """Waits for the epoch after `start`."""
-        self._wait(start, rows_max=0)
-        return {"epoch": self._newest}
-
 
 class LocalReader(_Reader, _SimpleStreamReaderWrapper):
     """Rows of a small epoch come with the offset, in the planner's process.
@@ -172,6 +221,7 @@ class LocalReader(_Reader, _SimpleStreamReaderWrapper):
     public, and the version of Spark is pinned.  If they say that they have none, executors read.
     """
 
+    _rows_max = PLANNER_ROWS_MAX
     #: Spark looks at it to find out whether it can be asked to end by itself; it cannot.
     simple_reader = None  # type: ignore[assignment]
 
@@ -179,12 +229,10 @@ class LocalReader(_Reader, _SimpleStreamReaderWrapper):
         _Reader.__init__(self, options)
         self._at_hand: list[pa.RecordBatch] | None = None
 
-    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
-        """Waits for the epoch after `start`."""
-        table = self._wait(start, rows_max=PLANNER_ROWS_MAX)
+    def _came(self, table: pa.Table) -> None:
+        super()._came(table)
         small = self._rows <= PLANNER_ROWS_MAX
         self._at_hand = list(_batches(table)) if small else None
-        return {"epoch": self._newest}
 
     def getCache(self, start: dict[str, int], end: dict[str, int]) -> Iterator[Any] | None:
         """The rows of the newest epoch, if they came with it."""

@@ -69,8 +69,9 @@ class Questions:
     def _gate(self, command: Command) -> Any:
         rows_max = int(command["rows"])
         table = self._replica(command).ask(
-            command["input"], int(command["after"]), int(command["term"]), rows=rows_max > 0
-        )
+            command["input"], int(command["after"]), int(command["term"]), rows=rows_max > 0,
+            ahead=command.get("ahead") is True,
+        )  # fmt: skip
         if rows_max and table is not None and table.num_rows > rows_max:
             return table.slice(0, 0)  # They are fetched slice by slice; the header says so.
         return table

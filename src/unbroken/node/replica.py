@@ -25,6 +25,7 @@ import pyarrow as pa
 from unbroken.checkpoints import fork
 from unbroken.engine.plan import Plan
 from unbroken.engine.run import Run
+from unbroken.engine.source import AHEAD
 from unbroken.epochs import Epoch
 from unbroken.errors import UnbrokenError
 from unbroken.gate import Gate
@@ -39,6 +40,7 @@ from unbroken.policies import Gap, Upstream
 from unbroken.policies.guarantee import holds_output
 from unbroken.policies.past import Past, Seed
 from unbroken.policies.sessions import SessionPast, past_of
+from unbroken.policies.traits import OperatorClass
 from unbroken.query import Fragment
 from unbroken.streams.branch_log import BranchLog
 from unbroken.streams.flight import POLL_S
@@ -194,8 +196,13 @@ class Replica(Lines):
     def _check_output(self, committed: int) -> None:
         checks.has_output(self.fragment, self.log, self.staged, committed)
 
-    def ask(self, stream: str, after: int, term: int, *, rows: bool) -> pa.Table | None:
-        """Spark's question: what comes after `after` on `stream`?  None is "not yet"."""
+    def ask(
+        self, stream: str, after: int, term: int, *, rows: bool, ahead: bool = False
+    ) -> pa.Table | None:
+        """Spark's question: what comes after `after` on `stream`?  None is "not yet".
+
+        `ahead`: whoever may plan ahead of the rows is told `AHEAD`, at once.
+        """
         branch = self.branch
         if branch is not None and term == branch.term:
             return branch.ask(stream, after, rows=rows)
@@ -205,6 +212,8 @@ class Replica(Lines):
         self._has_asked()
         if after == self._gate.released:
             self._committed(after)
+        if ahead and self._plans_ahead:
+            return AHEAD
         with self._changed:
             number = self._wait_next(after)
             if self._failed_by_itself is not None:
@@ -215,6 +224,16 @@ class Replica(Lines):
             return None
         epoch = self._inputs.epoch(stream, int(number) - 1)
         return epoch.stamped() if rows else epoch.stamped().slice(0, 0)
+
+    @property
+    def _plans_ahead(self) -> bool:
+        """Whether Spark may plan an epoch that has not come: its number alone is in the plan.
+
+        Not if it may go on without an input, for then watermarks are lifted before it is planned;
+        nor if it may look at the clock, which for Spark stands still from there on.
+        """
+        clock = self._plan.traits.operator_class is OperatorClass.ARBITRARY
+        return self.fragment.bound is None and not clock
 
     def _next(self, after: int) -> int | None:
         """The next epoch's number plus one (0 must be true), if it may be released."""

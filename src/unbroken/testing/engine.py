@@ -1,7 +1,7 @@
 """The engine: a fragment that runs as Spark runs it, with Spark's ways of going wrong.
 
     held? ─▶ read the checkpoint ─▶ ask every input after n ─▶ plan n + 1 ─▶ seal ─▶ commit
-                                        ▲ not yet: waits                               │
+                                        ▲ not yet: plans, waits                        │
                                         └────────────── "after n + 1?" ◀──────────────┘
 
 * `Run` has the methods of `engine.run.Run` and asks the node's door, as Spark's sources do.
@@ -19,6 +19,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from unbroken.checkpoints.fork import Start
+from unbroken.engine.source import AHEAD
 from unbroken.errors import (
     DiskError,
     DivergenceError,
@@ -78,6 +79,8 @@ class Run:
         #: All inputs that its state was made of (see `pasts`).
         self._past: Past | None = None
         self._busy = self._stopped = False
+        #: Whether it may plan ahead, by input; asked once.
+        self._ahead: dict[str, bool] = {}
         #: Whether its last question was answered with "not yet".
         self._asking = False
         self._failure, self._stumbled = "", False
@@ -192,7 +195,10 @@ class Run:
             self._after = first - 1
         planned = self._checkpoint.planned
         if planned is not None and planned > self._after:
-            self._work(planned)  # Before anybody is asked: Spark's own way of going on.
+            # Before anybody is asked: Spark's own way of going on.
+            if self.replica._gate.complete < planned:
+                raise MisalignedBatch(f"{self._plan.name}: epoch {planned} is repeated unasked")
+            self._work(planned)
             return
         self._step = self._ask
         self._ask()
@@ -206,6 +212,10 @@ class Run:
                 "input": stream, "after": self._after, "term": self._term,
                 "fragment": self._plan.name, "rows": False,
             }  # fmt: skip
+            if stream not in self._ahead:
+                self._ahead[stream] = gate({**command, "ahead": True}) is AHEAD
+            if self._ahead[stream]:
+                self._checkpoint.planned = self._after + 1
             epoch = gate(command)
             if epoch is None:
                 self._busy, self._asking = False, True

@@ -62,8 +62,10 @@ class SimulatedRig(Rig):
         return self._replicas[command["fragment"]]
 
     def _gate(self, command: dict[str, Any]) -> Any:
-        term, rows = command["term"], command["rows"]
-        return self._asked(command).ask(command["input"], command["after"], term, rows=rows)
+        term, rows, ahead = command["term"], command["rows"], command.get("ahead", False)
+        return self._asked(command).ask(
+            command["input"], command["after"], term, rows=rows, ahead=ahead
+        )
 
     def _path(self, folder: str) -> Path:
         return Path(self._disk, folder)
