@@ -498,6 +498,25 @@ def test_a_stable_line_that_cannot_start_early_starts_when_it_is_healed(
     assert len(tries) == 2
 
 
+def test_a_branch_does_not_wait_for_a_stable_line_that_has_failed(
+    world: Make, monkeypatch: pytest.MonkeyPatch
+):
+    """People have to mend that; until then there are results, tentative ones."""
+    w = world()
+    w.both(0, 2)
+    w.until(lambda: w.replica.committed == 2)
+    w.feed("east", 3, 20)
+    w.until(lambda: 20 in w.said and len(Query.made) == 2)
+    Query.made[1].work_s = 0.1
+    w.feed("west", 3, 60)
+    w.until(lambda: w.replica.log.next > 5)
+    Query.made[1].fail()
+    monkeypatch.setattr(Query.made[1], "failure", lambda: FragmentFailed("out of memory"))
+    w.feed("east", 21, 60)
+    w.until(lambda: w.replica.status()["failed"] and 60 in w.said)
+    assert w.replica.log.next < 20
+
+
 def test_two_lines_that_share_one_core_meet(world: Make, monkeypatch: pytest.MonkeyPatch):
     """It can do an epoch and a half while one arrives: side by side they would never meet."""
     core, epoch_s = threading.Lock(), 0.03

@@ -38,6 +38,8 @@ class Second(Health):
         #: Since the replica parted: whether it was started early, and has what it needs to go on.
         self._prepared = self._goes_on = False
         self._not_resumed: UnbrokenError | None = None
+        #: Whether it has failed, when somebody looked last.
+        self._fails = False
 
     # For the replica.
 
@@ -54,8 +56,8 @@ class Second(Health):
         raise NotImplementedError
 
     def _stable_at(self) -> Stable | None:
-        """How far the stable line is; None while it does not run."""
-        if self._run is None or self._gate is None:
+        """How far the stable line is; None while it does not run, or will not any more."""
+        if self._run is None or self._gate is None or self._fails:
             return None
         # Whoever has no room for its output gets on as little as one that lacks input.
         has = self.committed if self._no_room() else self._gate.complete
@@ -118,3 +120,8 @@ class Second(Health):
     @property
     def _failed_by_itself(self) -> UnbrokenError | None:
         return self._not_resumed or super()._failed_by_itself
+
+    def _failure(self) -> UnbrokenError | None:
+        failure = super()._failure()
+        self._fails = failure is not None
+        return failure
