@@ -50,6 +50,8 @@ class Tentative(Checkers):
         self._excused_s: dict[str, float] = {}
         #: What the operator alone would know after the newest epoch of a branch.
         self._alone: dict[int, tuple[dict[Any, Any], Marks, int]] = {}
+        #: When a branch of each replica was seen last.
+        self._spoke_s: dict[tuple[str, str], float] = {}
         #: Runs that have gone on without an input, before their first epoch.
         self._first: set[int] = set()
         #: What a sink has heard in its present life and not been told the end of.
@@ -178,9 +180,12 @@ class Tentative(Checkers):
             default=0.0,
         )
         excused_s = self._excused_s.get(run._process.name, 0.0)
+        asked_s = run.asked[1]
+        if id(run) in self._first:  # It was ready while another branch spoke.
+            asked_s = max(asked_s, self._spoke_s.get((run._process.name, stream), 0.0))
         blamed_s = max(
-            (now_s - max(excused_s, run.asked[1]) if excused_s > came_s[name, number]
-             else before + now_s - max(came_s[name, number], run.asked[1])
+            (now_s - max(excused_s, asked_s) if excused_s > came_s[name, number]
+             else before + now_s - max(came_s[name, number], asked_s)
              for name, before in upstream_s.items()),
             default=0.0,
         )  # fmt: skip
@@ -220,7 +225,13 @@ class Tentative(Checkers):
             if self._held(replica):
                 self.excuse(node)
                 continue
+            if replica.branch is not None:
+                # Up to now somebody spoke; a stable line that was ready meanwhile waits from here.
+                self._spoke_s[node, name] = self._sim.world.now_s
             number, asked_s = run.asked
+            asked_s = (
+                asked_s if replica.branch else max(asked_s, self._spoke_s.get((node, name), 0.0))
+            )
             came = [at for (_, n), at in inputs.came_s.items() if n == number]
             if not came or number < 1 or run._after + 1 != number or run._step != run._ask:
                 continue
