@@ -23,7 +23,7 @@ def test_a_rebuild_step_by_step():
     assert hand.step().sentence == "a: 2 rebuilds what 1 held (term 10)"
     hand.repairs.shipped("a", 10)
     assert hand.step().sentence == "a: 2 catches up (term 10)"
-    assert hand.replicas.expected("clicks") == ["a@1", "a@2"]
+    assert list(hand.replicas.expected("clicks")) == ["a@1", "a@2"]
     hand.repairs.progress("a", 10, newcomer=41, others=None)
     assert hand.step().sentence == "a: 2 is live in place of 1 (term 10)"
     assert hand.step().sentence == "a: releasing 1 (term 11): 2 is live in its place"
@@ -139,7 +139,7 @@ def test_the_need_outlives_a_rebuild_on_the_same_node(how: str):
     hand.decide()
     hand.now_s += 10
     hand.decide()
-    assert hand.replicas.expected("clicks") == ["a@1", "a@2"]
+    assert list(hand.replicas.expected("clicks")) == ["a@1", "a@2"]
     repair = hand.repairs.under_way["a"]
     assert (repair.node, repair.survivor, repair.replaces) == ("2", "1", "1")
     assert hand.to(Step.LIVE).node == "2"

@@ -415,6 +415,26 @@ def test_an_answer_of_before_does_not_remove_who_was_expected_since(tmp_path: Pa
     assert sorted(served.consumers) == ["c@node-3", "client"]
 
 
+def test_an_expectation_that_passed_a_producer_by_is_made_up_for(tmp_path: Path):
+    """It was away when a consumer that it had heard to be removed was expected again, and control's
+    list tells: with the answer to a beat, or when the producer starts.  A list of before that, or
+    one of those that are leaving, lets nobody in."""
+    served = Served(log_of(tmp_path, 10), ["c@node-1", "c@node-3"], keep=0)
+    served.release("c@node-3", term=4)
+    for older in ({"c@node-1": 1, "c@node-3": 3}, {"c@node-1": 1, "c@node-3": 0}):
+        served.agree(older, asked_s=time.monotonic())
+        assert served.consumers == ["c@node-1"]
+    for meant in ("agree", "start"):
+        listed = {"c@node-1": 1, "c@node-3": 6}
+        if meant == "agree":
+            served.agree(listed, asked_s=time.monotonic())
+        else:
+            served.release("c@node-3", term=5)
+            served = Served(EpochLog(served.log.folder, "s"), listed, keep=0)
+        served.ack("c@node-1", term=1, processed=8, need=9)
+        assert (sorted(served.consumers), served.log.first) == (["c@node-1", "c@node-3"], 0)
+
+
 def test_a_release_that_passed_a_producer_by_is_made_up_for(tmp_path: Path):
     """It was paused when its consumer was released, under a term: control's list tells it."""
     served = Served(log_of(tmp_path, 10), ["counts@node-2"], keep=0)

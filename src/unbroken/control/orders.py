@@ -79,8 +79,11 @@ class Orders:
                 orders["forget"] += [name] if node not in self._replicas.of(name) else []
         return orders
 
-    def _expected(self, stream: str) -> list[str]:
+    def _expected(self, stream: str) -> dict[str, int]:
         """The consumers that `stream` is held for, until the release of one is on record.
+
+        With the terms under which they are expected: a producer that was away may have heard of a
+        removal, and not that the same replica is expected again.  Under 0 nobody is let in.
 
         Producers trim as soon as it is not on this list; were control to die before it has
         recorded why, it would count on that one again.
@@ -91,7 +94,7 @@ class Orders:
             for node in self._replicas.having(fragment, Standing.LEAVING)
             if not self._repairs.is_released(fragment, node)
         ]  # fmt: skip
-        return [*self._replicas.expected(stream), *leaving]
+        return dict.fromkeys(leaving, 0) | self._replicas.expected(stream)
 
     def _backups(self, fragment: str, writer: str) -> dict[str, list[str]]:
         """Whoever could take over from `writer` now, or later should it come back, and all others.

@@ -269,7 +269,7 @@ class Repairs:
                 assert fragment not in self._work, "one repair per fragment"
                 self._again.pop(fragment, None)
                 self._plans.lost.discard((fragment, node))
-                self.replicas.put(fragment, node, Standing.COMING)
+                self.replicas.put(fragment, node, Standing.COMING, term=intention.term)
             self._work[fragment] = Work(intention, self._now_s)
 
     # What to do about it.

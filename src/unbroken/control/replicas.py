@@ -16,7 +16,7 @@ This module only answers.  It does no I/O and reads no clock.
 ...     ["node-2", "node-3"],
 ... )
 >>> replicas.survives("alerts"), replicas.expected("clicks")
-(0, ['alerts@node-1', 'alerts@node-2'])
+(0, {'alerts@node-1': 1, 'alerts@node-2': 2})
 """
 
 from __future__ import annotations
@@ -48,6 +48,11 @@ class Replicas:
         self._standing: dict[str, dict[str, Standing]] = {fragment: {} for fragment in inputs}
         for fragment, placed in placement.items():
             self._standing[fragment] = {replica.node: replica.standing for replica in placed}
+        #: The term under which a replica was expected last, by fragment and node.
+        self._terms = {
+            (fragment, replica.node): replica.term
+            for fragment, placed in placement.items() for replica in placed
+        }  # fmt: skip
         self._nodes = dict.fromkeys(nodes)
         self._suspects: set[str] = set()
 
@@ -100,8 +105,10 @@ class Replicas:
         """Node to standing, in the order of the placement."""
         return self._standing.get(fragment, {})
 
-    def put(self, fragment: str, node: str, standing: Standing | None) -> None:
-        """From now on the replica stands so; None: it is no longer expected.
+    def put(
+        self, fragment: str, node: str, standing: Standing | None, *, term: int | None = None
+    ) -> None:
+        """From now on the replica stands so, expected under `term`; None: it is no longer expected.
 
         >>> replicas = Replicas({"alerts": ["clicks"]}, {}, ["node-1"])
         >>> replicas.put("alerts", "node-1", Standing.LIVE); replicas.survives("alerts")
@@ -111,6 +118,8 @@ class Replicas:
             self._standing[fragment].pop(node, None)
         else:
             self._standing[fragment][node] = standing
+        if term is not None:
+            self._terms[fragment, node] = term
 
     def having(self, fragment: str, *standings: Standing) -> list[str]:
         """The nodes whose replica of `fragment` stands so.
@@ -149,18 +158,18 @@ class Replicas:
         """Whoever keeps one of the streams that `fragment` reads."""
         return [keeper for stream in self.inputs[fragment] for keeper in self.keepers(stream)]
 
-    def expected(self, stream: str) -> list[str]:
-        """The consumers that `stream` is held for.
+    def expected(self, stream: str) -> dict[str, int]:
+        """The consumers that `stream` is held for, and the terms under which they are expected.
 
         A producer that starts or comes back takes this list before it trims anything; one that
         has become live takes it once more, because a release may have passed it by.
         """
-        return [
-            f"{fragment}@{node}"
+        return {
+            f"{fragment}@{node}": self._terms.get((fragment, node), 0)
             for fragment, streams in self.inputs.items()
             for node, standing in self.of(fragment).items()
             if stream in streams and standing is not Standing.LEAVING
-        ]
+        }
 
     def load(self) -> dict[str, list[str]]:
         """Fragment to the nodes that work for it, as `placement` wants it.

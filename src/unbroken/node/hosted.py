@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -145,7 +145,7 @@ class Hosted:
         self._empty.discard(name)
         self._tries.done(name, now_s=time.monotonic())
 
-    def run(self, name: str, consumers: Sequence[str]) -> None:
+    def run(self, name: str, consumers: Collection[str]) -> None:
         """Runs a replica from what it left here; control is told if that is not enough."""
         try:
             self._start(self._serve(name, consumers))
@@ -176,7 +176,7 @@ class Hosted:
         self.leave(name, "it has to be taken from another node")
 
     def _serve(
-        self, name: str, consumers: Sequence[str], *, clients: Sequence[str] = (),
+        self, name: str, consumers: Collection[str], *, clients: Sequence[str] = (),
         begins_later: bool = False,
     ) -> Replica:  # fmt: skip
         """A replica that does not run yet; what is in its log is served."""
@@ -215,7 +215,7 @@ class Hosted:
         self._serve_staged(replica)
 
     def hold(
-        self, name: str, giver: str, consumers: Sequence[str], anew: bool = False
+        self, name: str, giver: str, consumers: Collection[str], anew: bool = False
     ) -> None:  # fmt: skip
         """Holds what the writer at `giver` ships; a replica that ran here was replaced: it ends.
 
@@ -259,7 +259,7 @@ class Hosted:
         print(f"took over {name} after epoch {standby.epoch} in {took_s:.2f} s", flush=True)
 
     def join(
-        self, name: str, giver: str, consumers: Sequence[str], anew: bool = False
+        self, name: str, giver: str, consumers: Collection[str], anew: bool = False
     ) -> None:  # fmt: skip
         """Takes the replica at `giver`, and runs it here, for the same consumers.
 
@@ -305,7 +305,7 @@ class Hosted:
                 before_seen=lambda epoch: extend_log(peer, replica.log, last=epoch),
             )  # fmt: skip
 
-    def rebuild(self, name: str, gone: str, consumers: Sequence[str]) -> None:
+    def rebuild(self, name: str, gone: str, consumers: Collection[str]) -> None:
         """Starts a replica with empty state where `gone` left off; nothing of it is left."""
         self.under_way[name] = f"rebuilding {name}"
         try:

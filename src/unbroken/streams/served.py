@@ -84,6 +84,7 @@ class Served:
         self._saved = self._note()
         #: As it is on disk; what was read there is written anew, for it may be of another ruling.
         self._seeds_saved: Mapping[str, Any] | None = None if seeds else {}
+        self._let_in(consumers)
         for consumer in [*consumers, *self._declared]:
             if not self.needs.barred(consumer):
                 self.needs.expect(consumer)
@@ -143,7 +144,10 @@ class Served:
         """
         now = set(replicas)
         with self._lock:
-            for consumer in now - self.needs.processed.keys():
+            new = now - self.needs.processed.keys()
+            if self._let_in(replicas):
+                self._save()
+            for consumer in new:
                 if not self.needs.barred(consumer):
                     self.needs.expect(consumer)
                     self._positions.expect(consumer)
@@ -154,6 +158,17 @@ class Served:
                     self.needs.remove(consumer, term=self.needs.ruling(consumer))
                     self._declared.discard(consumer)
                     self._positions.removed(consumer)
+
+    def _let_in(self, consumers: Iterable[str]) -> list[str]:
+        """Who is barred, and expected since: that word passed this producer by while it was away.
+
+        Control's list has the terms under which it expects them; other lists have none.
+        """
+        terms = consumers if isinstance(consumers, Mapping) else {}
+        barred = [consumer for consumer in terms if self.needs.barred(consumer)]
+        for consumer in barred:
+            self.needs.expect(consumer, term=terms[consumer])
+        return [consumer for consumer in barred if not self.needs.barred(consumer)]
 
     def ack(
         self, consumer: str, *, term: int, processed: int, need: int, seed: Seed | None = None,
