@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -103,6 +105,58 @@ class Waits:
     def done(self, number: int) -> None: ...
 
 
+INPUTS = ["east", "west"]
+
+
+def asked(folder: Path, kind: OperatorClass, bound: Any = None) -> tuple[Replica, Gate]:
+    """A replica of two inputs that Spark asks what comes after epoch 7, without a Spark."""
+    fragment: Any = SimpleNamespace(
+        name="a", policy=Active(), inputs=INPUTS, where="query.py:1", bound=bound
+    )
+    known: Any = SimpleNamespace(
+        traits=SimpleNamespace(operator_class=kind), notes_watermarks=False, fingerprint="",
+        watermarks=(),
+    )  # fmt: skip
+    book: Any = Young()
+    replica, gate = (
+        Replica(fragment, folder, book, known, name="a@node-1"),
+        Gate(INPUTS, committed=7),
+    )
+    replica._gate, replica._inputs, replica.term, replica._restored = gate, Waits(), 1, True
+    replica._run = SimpleNamespace(failure=lambda: None)  # type: ignore[assignment]
+    return replica, gate
+
+
+def test_a_commit_is_noted_once_when_the_readers_of_two_inputs_ask_at_the_same_time(tmp_path: Path):
+    """Found: each plans ahead in a process of its own, and both brought the news at once."""
+    replica, gate = asked(tmp_path, SAME)
+    noted, both = [], threading.Barrier(2)
+
+    def save_watermarks(epoch: int) -> None:
+        noted.append(epoch)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.5)  # The other one would come here too.
+
+    replica._run = SimpleNamespace(  # type: ignore[assignment]
+        failure=lambda: None, save_watermarks=save_watermarks
+    )
+    arrived = replica._arrived(gate)
+    for stream in INPUTS:
+        arrived(stream, 8)
+    assert all(replica.ask(stream, 7, 1, rows=True) is not None for stream in INPUTS)
+    askers = [
+        threading.Thread(
+            target=replica.ask, args=(stream, 8, 1), kwargs={"rows": True, "ahead": True}
+        )
+        for stream in INPUTS
+    ]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join(20)
+    assert (noted, gate.committed) == ([8], 8)
+
+
 @pytest.mark.parametrize(
     ("kind", "bound", "ahead"),
     [(SAME, None, True), (OTHER, None, False), (SAME, Bound(60.0), False)],
@@ -116,26 +170,15 @@ def test_who_may_plan_an_epoch_that_has_not_come(
     Whoever may is told at once, also on an input that has come: all inputs go on together.
     """
     monkeypatch.setattr(lines, "POLL_S", 0.05)
-    fragment: Any = SimpleNamespace(
-        name="a", policy=Active(), inputs=["east", "west"], where="query.py:1", bound=bound
-    )
-    known: Any = SimpleNamespace(
-        traits=SimpleNamespace(operator_class=kind), notes_watermarks=False, fingerprint="",
-        watermarks=(),
-    )  # fmt: skip
-    book: Any = Young()
-    replica = Replica(fragment, tmp_path, book, known, name="a@node-1")
-    gate = Gate(fragment.inputs, committed=7)
+    replica, gate = asked(tmp_path, kind, bound)
     arrived = replica._arrived(gate)
-    replica._gate, replica._inputs, replica.term, replica._restored = gate, Waits(), 1, True
-    replica._run = SimpleNamespace(failure=lambda: None)  # type: ignore[assignment]
     arrived("east", 8)
-    for stream in fragment.inputs:
+    for stream in INPUTS:
         assert replica.ask(stream, 7, 1, rows=True, ahead=True) is (AHEAD if ahead else None)
         assert replica.ask(stream, 7, 1, rows=True) is None, "whoever needs the rows waits"
     assert gate.released == 7
     arrived("west", 8)
-    for stream in fragment.inputs:
+    for stream in INPUTS:
         table = replica.ask(stream, 7, 1, rows=True)
         assert table is not None
         assert Epoch.from_stamped(table).number == gate.released == 8

@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -91,6 +92,8 @@ class Replica(Lines):
         if isinstance(fragment.policy, Upstream):
             self._past = past_of(known.traits)
         self._restored = False
+        #: Readers of several inputs ask at the same time; a commit is noted once.
+        self._committing = threading.Lock()
         self._acked, self._acked_s = -1, 0.0
         #: Whether there is nothing to do.
         self._idle = True
@@ -210,8 +213,9 @@ class Replica(Lines):
         assert self._gate is not None
         assert self._inputs is not None
         self._has_asked()
-        if after == self._gate.released:
-            self._committed(after)
+        with self._committing:
+            if after == self._gate.released:
+                self._committed(after)
         if ahead and self._plans_ahead:
             return AHEAD
         with self._changed:

@@ -154,7 +154,7 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
         oldest: {"threading": threading, "time": time, "print": say, "PAUSE_S_MIN": 0.7},
         health: {"threading": threading, "time": time},
         replica: {
-            "time": time, "fork": checkpoints.Fork(), "Run": run,
+            "threading": threading, "time": time, "fork": checkpoints.Fork(), "Run": run,
             "Epoch": epochs.Epoch, "Inputs": inputs, "EpochLog": epochs.Log,
             "drop_torn_tail": epochs.drop_torn_tail, "reader": checkpoints.reader,
         },
