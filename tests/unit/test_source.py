@@ -16,6 +16,7 @@ from unbroken.engine.source import (
     READ_BY_PLANNER,
     SLICE_ROWS,
     EpochSource,
+    last_planned_ahead,
 )
 from unbroken.epochs import Epoch
 from unbroken.errors import MisalignedBatch, Unreachable
@@ -38,6 +39,8 @@ class Replica:
         #: Whether Spark may plan ahead.
         self.ahead = False
         self.asked_ahead: list[bool] = []
+        #: Whether it has become a branch.
+        self.parted = False
         door.on_act("held", lambda command: 0)
         door.on_get("gate", self._gate)
         door.on_get("slice", self._slice)
@@ -49,7 +52,7 @@ class Replica:
         table = self.epochs[command["after"] + 1].stamped()
         table = table if table.num_rows <= command["rows"] else table.slice(0, 0)
         self.sent.append(table.num_rows)
-        return table
+        return last_planned_ahead(table) if self.parted else table
 
     def _slice(self, command: dict[str, Any]) -> pa.Table:
         table = self.epochs[command["number"]].table
@@ -169,3 +172,25 @@ def test_what_spark_was_told_of_before_is_not_repeated(replica: tuple[Replica, s
         with pytest.raises(MisalignedBatch, match="behind the gate's back"):
             reader.partitions(*behind)
     reader.partitions(first, second)
+
+
+@pytest.mark.parametrize("kind", [READ_BY_PLANNER, READ_BY_EXECUTORS])
+def test_a_query_that_becomes_a_branch_plans_nothing_ahead_any_more(
+    replica: tuple[Replica, str], kind: str
+):
+    """Its watermarks are lifted after every epoch, before the next one is planned."""
+    served, address = replica
+    served.ahead = True
+    reader = reader_of(address, kind)
+    start = reader.initialOffset()
+    for parted in (False, False, True, True):
+        served.parted = parted
+        asked = len(served.asked_ahead)
+        end = reader.latestOffset(start, None)
+        if start["epoch"] == 2:  # The epoch before it was a branch's.
+            assert served.asked_ahead[asked:] == [False]
+            assert reader._coming is None, "it was waited for"
+        else:
+            assert reader._coming is not None
+        assert rows_of(reader, start, end)[0] == list(range(SIZES[end["epoch"]]))
+        start = end

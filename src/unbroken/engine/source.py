@@ -9,7 +9,7 @@
 * The number of the next epoch is known before its rows are.  So Spark writes it to its offset log
   and plans while the rows are on their way, and waits where it needs them (docs/speed.md).  Whether
   that may be is asked once, with a reader's first question, which always waits for the answer:
-  watermarks are put back before it.
+  watermarks are put back before it.  A query that becomes a branch does so no more.
 * `ExecutorReader` lets executors fetch their slices of an epoch through the door.  `LocalReader`,
   for a node of one machine, takes the rows of a small epoch along with the offset: no task in an
   executor's Python, which costs more than such rows are worth.
@@ -48,10 +48,20 @@ SLICE_ROWS = 200_000
 PLANNER_ROWS_MAX = 50_000
 #: The gate's answer to whoever asks whether it may plan the next epoch ahead of its rows.
 AHEAD = pa.table({}).replace_schema_metadata({b"unbroken.ahead": b"1"})
+#: In the schema of an epoch after which nothing is planned ahead any more.
+_ENOUGH = {b"unbroken.enough": b"1"}
 #: Deadline of one question whether the replica is released; the door answers much sooner.
 HELD_S_MAX = 60.0
 #: After a question that a living node did not answer.
 RETRY_S = 0.1
+
+
+def last_planned_ahead(table: pa.Table) -> pa.Table:
+    """The same epoch, and its reader plans none after it ahead of its rows.
+
+    For a branch: from its second epoch on watermarks are lifted before an epoch is planned.
+    """
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), **_ENOUGH})
 
 
 class EpochSource(DataSource):
@@ -188,6 +198,8 @@ class _Reader:
     def _came(self, table: pa.Table) -> None:
         """The epoch that Spark was told of, with its rows if no more than may come with it."""
         self._newest, self._rows = self._told, header_of(table.schema).rows
+        if _ENOUGH.keys() <= table.schema.metadata.keys():
+            self._ahead = False
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """How the epoch is split: by its row count alone.  Waits for it, if it was only told of."""

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from unbroken.engine.plan import Plan
 from unbroken.engine.run import Run
+from unbroken.engine.source import last_planned_ahead
 from unbroken.epochs import TENTATIVE, Epoch, Header
 from unbroken.errors import CheckpointLost, FenceError, FragmentFailed
 from unbroken.gate import Gate
@@ -197,7 +198,7 @@ class Branch:
                 if time.monotonic() > until_s + LATE_S:
                     self._silence.forgive(time.monotonic())
             epoch = self._given[stream]
-        return epoch.stamped() if rows else epoch.stamped().slice(0, 0)
+        return last_planned_ahead(epoch.stamped() if rows else epoch.stamped().slice(0, 0))
 
     def _release(self, after: int, now_s: float) -> bool:
         """Whether the epoch after `after` is released, now or before."""

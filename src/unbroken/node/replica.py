@@ -233,11 +233,9 @@ class Replica(Lines):
     def _plans_ahead(self) -> bool:
         """Whether Spark may plan an epoch that has not come: its number alone is in the plan.
 
-        Not if it may go on without an input, for then watermarks are lifted before it is planned;
-        nor if it may look at the clock, which for Spark stands still from there on.
+        Not if it may look at the clock, which for Spark stands still from there on.
         """
-        clock = self._plan.traits.operator_class is OperatorClass.ARBITRARY
-        return self.fragment.bound is None and not clock
+        return self._plan.traits.operator_class is not OperatorClass.ARBITRARY
 
     def _next(self, after: int) -> int | None:
         """The next epoch's number plus one (0 must be true), if it may be released."""

@@ -164,7 +164,7 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
         second: {"threading": threading, "print": say},
         branch: {
             "threading": threading, "time": time, "Epoch": epochs.Epoch,
-            "difference": epochs.difference,
+            "difference": epochs.difference, "last_planned_ahead": lambda epoch: epoch,
         },
         branch_log: {"threading": threading, "shutil": remove, "EpochLog": epochs.Log},
         correction: {"Epoch": epochs.Epoch, "difference": epochs.difference},
