@@ -90,8 +90,11 @@ class Lines(Second):
         if branch is None or branch.reads(arrivals):
             arrivals.heard(stream, epoch)
 
-    def _wait_next(self, after: int) -> int | None:
-        """Under `changed`: the next epoch's number plus one, or None; it may part meanwhile."""
+    def _wait_next(self, after: int, term: int) -> int | None:
+        """Under `changed`: the next epoch's number plus one, or None; it may part meanwhile.
+
+        It parts once, whoever of several readers finds that it is time; the others ask again.
+        """
         if self._arrivals is None:
             number: int | None = self._changed.wait_for(lambda: self._next(after), POLL_S)
             return number
@@ -101,6 +104,8 @@ class Lines(Second):
             self._arrivals.silence.forgive(time.monotonic())
         deadline_s = time.monotonic() + POLL_S
         while True:
+            if term != self.term:
+                return None
             number, now_s = self._next(after), time.monotonic()
             if self.branch is not None and self._gate is not None and self._gate.released > after:
                 self._healed()  # Its own inputs may be there before those of the branch.

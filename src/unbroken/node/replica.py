@@ -206,28 +206,37 @@ class Replica(Lines):
 
         `ahead`: whoever may plan ahead of the rows is told `AHEAD`, at once.
         """
-        branch = self.branch
-        if branch is not None and term == branch.term:
+        with self._changed:  # It parts under this, and another reader may find that it is time.
+            branch = self.branch
+            if branch is None or term != branch.term:
+                branch = None
+                self._check_term(term)
+        if branch is not None:
             return branch.ask(stream, after, rows=rows)
-        self._check_term(term)
-        assert self._gate is not None
-        assert self._inputs is not None
         self._has_asked()
         with self._committing:
-            if after == self._gate.released:
+            if self._is_news(after, term):
                 self._committed(after)
         if ahead and self._plans_ahead:
             return AHEAD
         with self._changed:
-            number = self._wait_next(after)
+            number = self._wait_next(after, term)
             if self._failed_by_itself is not None:
                 raise self._failed_by_itself
-        if term != self.term:
-            return None  # It has just become a branch: asked again, it is answered as such.
+            if term != self.term:
+                return None  # It has just become a branch: asked again, it is answered as such.
         if not number:
             return None
+        assert self._inputs is not None
         epoch = self._inputs.epoch(stream, int(number) - 1)
         return epoch.stamped() if rows else epoch.stamped().slice(0, 0)
+
+    def _is_news(self, after: int, term: int) -> bool:
+        """Whether a question tells that `after` is committed, and no other has told it before."""
+        with self._changed:
+            assert self._gate is not None
+            known = self._restored and after == self._gate.committed
+            return term == self.term and after == self._gate.released and not known
 
     @property
     def _plans_ahead(self) -> bool:
