@@ -9,6 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +21,7 @@ import pytest
 from layers_by_hand import commit, plan, work
 
 from unbroken.checkpoints import fork
+from unbroken.engine.source import _ENOUGH
 from unbroken.epochs import TENTATIVE, Epoch, Header, digest_of_rows
 from unbroken.errors import CheckpointLost, DiskError, FenceError, FragmentFailed
 from unbroken.node import branch, lines, replica
@@ -40,8 +43,15 @@ WAIT_S = 20.0
 SCHEMA = pa.schema({"n": pa.int64()})
 
 
+INPUTS = ("east", "west")
+
+
 class Query:
-    """As `engine.run.Run`: one thread that asks after n, computes, seals, commits."""
+    """As `engine.run.Run`: one thread that asks after n, computes, seals, commits.
+
+    As Spark's readers do, those of several inputs ask at the same time, until one is told that
+    nothing is to be planned ahead any more.
+    """
 
     made: list[Query]
     #: Seconds that a new query takes to start, and an epoch.
@@ -55,6 +65,7 @@ class Query:
         self.lifted: list[list[str]] = []
         self._failure = ""
         self._stopped = False
+        self._ahead, self._readers = True, ThreadPoolExecutor(len(INPUTS))
         Query.made.append(self)
         time.sleep(self.start_s)
         threading.Thread(target=self._live, daemon=True).start()
@@ -68,12 +79,13 @@ class Query:
             batch = commits[-1].batch + 1 if commits else 0
             started: set[str] = set()
             while not self._stopped:
-                tables = []
-                for stream in ("east", "west"):
+                for stream in INPUTS:
                     if stream not in started:  # Its process starts when it is asked for first.
                         self.replica.wait_released(self.term)
                         started.add(stream)
-                    tables.append(self._ask(stream, after))
+                        self.replica.ask(stream, after, self.term, rows=True, ahead=True)
+                ask = partial(self._ask, after=after)
+                tables = list(self._readers.map(ask, INPUTS) if self._ahead else map(ask, INPUTS))
                 after += 1
                 plan(self._checkpoint, batch, after, after)
                 time.sleep(self.work_s)
@@ -84,6 +96,8 @@ class Query:
                 batch += 1
         except FenceError:
             self._stopped = True
+        finally:
+            self._readers.shutdown(wait=False)
 
     def _ask(self, stream: str, after: int) -> pa.Table:
         while not self._stopped:
@@ -91,6 +105,7 @@ class Query:
                 raise FenceError("it has failed")
             table = self.replica.ask(stream, after, self.term, rows=True)
             if table is not None:
+                self._ahead = self._ahead and not _ENOUGH.keys() <= table.schema.metadata.keys()
                 return table.replace_schema_metadata(None)
         raise FenceError("stopped")
 
