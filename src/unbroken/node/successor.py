@@ -156,7 +156,12 @@ def _consumers_have(
             silent, replaced = told["waiting"], told["replaced"]
             if served.hole(besides=silent, without=replaced) is not None:
                 # Looked up when all have spoken: until then they take from the one before.
-                begin = served.where(at_most=sealed() + 1, besides=silent, without=replaced)
+                asked_s, end = time.monotonic(), sealed()
+                if time.monotonic() - asked_s > FRESH_S:
+                    # Its keeper was silent, so nobody could read in the book whom to ask now.
+                    began_s = time.monotonic()
+                    continue
+                begin = served.where(at_most=end + 1, besides=silent, without=replaced)
                 if begin is not None and begin.first <= newest() + 1:
                     return begin, replaced
                 if begin is not None and waited_s > ASK_S_MAX:
