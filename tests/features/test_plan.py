@@ -19,6 +19,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 import unbroken as ub
 from unbroken.cli.explain import describe, words
+from unbroken.demo.queries import two_sites
 from unbroken.engine import plan
 from unbroken.engine.session import session
 from unbroken.engine.source import EpochSource
@@ -26,6 +27,7 @@ from unbroken.errors import DefinitionError
 from unbroken.policies import Policy
 from unbroken.policies.guarantee import guarantee
 from unbroken.policies.traits import OperatorClass, Traits
+from unbroken.testing import own_life, pieces_of, simulate
 
 DDL = "ts TIMESTAMP, k INT, v DOUBLE"
 
@@ -490,6 +492,28 @@ def test_explain_says_for_every_fragment_what_a_failure_does(spark: Any):
     warned = graph["fragments"]["noisy"]["warnings"]
     assert len(warned) == 2
     assert all(f"  warning   {each}" in text for each in warned)
+
+
+def test_the_simulator_has_an_operator_like_it(spark: Any):
+    """`unbroken sim FILE.py` simulates what Spark says about the query."""
+    query = ub.Query("q", epoch="1s")
+    rows, others = query.source("rows", DDL, event_time="ts"), query.source("others", DDL)
+
+    @query.fragment(rows, others, policy=ub.Upstream())
+    def pairs(rows, others):
+        other = others.withWatermark("ts", "1 second").select(F.col("ts").alias("t"), "k")
+        close = F.expr("t BETWEEN ts AND ts + INTERVAL 1 SECOND")
+        return marked(rows).join(other, "k").where(close)
+
+    query.sink(pairs)
+    plans = {**plan.analyze_all(spark, two_sites.query), **plan.analyze_all(spark, query)}
+    traits = {name: each.traits for name, each in plans.items()}
+    made = [*pieces_of(two_sites.query, traits), *pieces_of(query, traits)]
+    assert {piece.name: piece.operator for piece in made} == {
+        "eastern": "map", "western": "map", "attempts": "union", "alerts": "map", "pairs": "join"
+    }  # fmt: skip
+    for life in (own_life(two_sites.query, traits, 1), own_life(query, traits, 1)):
+        assert simulate(life).violation is None
 
 
 def test_every_cell_of_class_and_policy_that_is_not_refused_is_run_under_failures(spark: Any):

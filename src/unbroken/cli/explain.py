@@ -64,7 +64,12 @@ def run(given: argparse.Namespace) -> int:
 
 
 def explain(query: Query, status: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Reads the query with a Spark session that ends at once; numbers are from `status`."""
+    """Reads the query with Spark; numbers are from `status`."""
+    return describe(query, read(query), status)
+
+
+def read(query: Query) -> dict[str, Plan]:
+    """What Spark says about every fragment, by a session that ends at once."""
     # Here and not above: Spark takes a second to import, and no other command needs it.
     from unbroken.engine.plan import analyze_all
     from unbroken.engine.session import session
@@ -80,7 +85,7 @@ def explain(query: Query, status: Mapping[str, Any] | None = None) -> dict[str, 
             plans = analyze_all(spark, query)
         finally:
             spark.stop()
-    return describe(query, plans, status)
+    return plans
 
 
 def describe(

@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from unbroken.cli import arguments
+from unbroken.cli.explain import read
+from unbroken.cli.load import load
+from unbroken.errors import DefinitionError
 
 
 def register(commands: Any) -> None:
     """Adds the command's arguments."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "sim",
-        help="tests the protocols in simulated clusters: random queries, random faults, from seeds",
-        description="Runs simulated clusters with the real protocol code.  Clock, network, disk "
-        "and engine are simulated; one seed is one life, the same every time.",
-    )
+    parser = arguments.add_command(
+        commands, "sim", run,
+        "run simulated clusters with the real protocol code: random faults, from seeds",
+        "  unbroken sim --seeds 1000                          random queries, policies and faults\n"
+        "  unbroken sim --faults crash,disk --policy passive  only these\n"
+        "  unbroken sim --cuts                                delay bounds, inputs cut off\n"
+        "  unbroken sim intrusion.py                          your own graph and policies\n\n"
+        "Clock, network, disk and engine are simulated; one seed is one life, always the same.\n"
+        "Ends with 1 if an invariant does not hold: with the smallest life that breaks it, its\n"
+        "story, and the command to see it again.",
+    )  # fmt: skip
+    parser.add_argument(
+        "file", type=Path, metavar="FILE.py", nargs="?",
+        help="a Python file with one query: its graph and policies, operators of the same classes",
+    )  # fmt: skip
     parser.add_argument("--seeds", type=int, default=100, help="how many lives (100)")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first seed (0)")
     parser.add_argument(
@@ -32,31 +47,19 @@ def register(commands: Any) -> None:
     parser.add_argument("--minutes", type=float, default=0.0, help="ends after so long (never)")
     parser.add_argument("--epochs", type=int, default=200, help="epochs of each life (200)")
     parser.add_argument("--variant", default="", help="a protocol that is broken on purpose")
-    parser.set_defaults(command=run)
 
 
 def run(given: argparse.Namespace) -> int:
     """Lives one life after the other; 1 if an invariant does not hold."""
     # Not before: importing the node's classes takes a second.
-    from unbroken.testing import life as lives
-    from unbroken.testing.cut_lives import random_cut_life
     from unbroken.testing.variants import variant
 
-    faults = arguments.chosen("--faults", given.faults or ",".join(lives.FAULTS), lives.FAULTS)
-    policies = arguments.chosen(
-        "--policy", given.policy or ",".join(lives.POLICIES), lives.POLICIES
-    )
+    live = _lives(given)
     began_s, done, epochs, failures, recoveries = time.monotonic(), 0, 0, 0, 0
     busy_s = time.process_time()  # On a machine that others use, that is what can be compared.
     with variant(given.variant):
         for seed in range(given.first, given.first + given.seeds):
-            if given.cuts:
-                life = random_cut_life(seed, epochs=given.epochs)
-            else:
-                life = lives.random_life(
-                    seed, faults=faults, policies=policies, epochs=given.epochs
-                )
-            result = _live(life)
+            result = _live(live(seed))
             done += 1
             epochs, failures = epochs + result.epochs, failures + result.failures
             recoveries += result.recoveries
@@ -73,6 +76,31 @@ def run(given: argparse.Namespace) -> int:
         f"{60 * done / max(busy_s, 1e-9):.0f} per minute of one core."
     )
     return 0
+
+
+def _lives(given: argparse.Namespace) -> Callable[[int], Any]:
+    """The life of a seed, as the options want it."""
+    from unbroken.testing import life as lives
+    from unbroken.testing.cut_lives import random_cut_life
+    from unbroken.testing.own import own_life
+
+    faults = arguments.chosen("--faults", given.faults or ",".join(lives.FAULTS), lives.FAULTS)
+    policies = arguments.chosen(
+        "--policy", given.policy or ",".join(lives.POLICIES), lives.POLICIES
+    )
+    if given.file is not None:
+        if given.cuts or given.policy:
+            raise DefinitionError(
+                f"{given.file} says itself what is protected how, and waits how long",
+                hint="leave out --cuts and --policy; --faults may be chosen",
+            )
+        query = load(given.file)
+        arguments.say(f"reading {given.file} with Spark")
+        traits = {name: plan.traits for name, plan in read(query).items()}
+        return partial(own_life, query, traits, faults=faults, epochs=given.epochs)
+    if given.cuts:
+        return partial(random_cut_life, epochs=given.epochs)
+    return partial(lives.random_life, faults=faults, policies=policies, epochs=given.epochs)
 
 
 def _live(life: Any) -> Any:
@@ -109,4 +137,5 @@ def _tell(given: argparse.Namespace, result: Any) -> None:
         if value
     )  # fmt: skip
     options += " --cuts" if given.cuts else ""
-    print(f"\nTo see it again: unbroken sim --seeds 1 --from {result.life.seed}{options}")
+    file = f" {given.file}" if given.file else ""
+    print(f"\nTo see it again: unbroken sim{file} --seeds 1 --from {result.life.seed}{options}")

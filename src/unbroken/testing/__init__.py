@@ -5,9 +5,9 @@
 A life says which query runs on how many nodes and what happens to them.  Clock, network, disk and
 engine are simulated; what decides is the real code.  `docs/simulator.md` tells more.
 
->>> from unbroken.testing import Fault, Life, Piece, simulate
+>>> from unbroken.testing import CRASH, Fault, Life, Piece, simulate
 >>> totals = Piece("totals", "count", ("clicks",), "passive")
->>> crash = Fault(4.0, "crash", "node-1", for_s=1.0)
+>>> crash = Fault(4.0, CRASH, "node-1", for_s=1.0)
 >>> result = simulate(Life(1, 3, ("clicks",), (totals,), 40, (crash,), ("totals",)))
 >>> result.violation is None
 True
@@ -15,13 +15,40 @@ True
 ['totals: node-2 takes over from node-1 at epoch 33 (term 3): node-1 is gone']
 """
 
-from unbroken.testing.checkers import Violation
-from unbroken.testing.life import Fault, Life, Piece, random_life
+from unbroken.testing.checkers import Checkers, Violation
+from unbroken.testing.cut_lives import random_cut_life
+from unbroken.testing.life import (
+    CRASH,
+    CUT,
+    CUT_ONE_WAY,
+    DRIFT,
+    FULL,
+    FUSE,
+    ISOLATE,
+    JUMP,
+    KINDS,
+    LAG,
+    LOSE,
+    PAUSE,
+    POWER,
+    REPEAT,
+    SLOW,
+    STUMBLE,
+    Fault,
+    Life,
+    Piece,
+    random_life,
+)  # fmt: skip
+from unbroken.testing.network import Network
+from unbroken.testing.own import own_life, pieces_of
 from unbroken.testing.shrink import smallest
 from unbroken.testing.sim import Result, Sim, simulate
 from unbroken.testing.variants import VARIANTS, variant
+from unbroken.testing.world import World
 
 __all__ = [
-    "VARIANTS", "Fault", "Life", "Piece", "Result", "Sim", "Violation", "random_life", "simulate",
-    "smallest", "variant",
+    "CRASH", "CUT", "CUT_ONE_WAY", "DRIFT", "FULL", "FUSE", "ISOLATE", "JUMP", "KINDS", "LAG",
+    "LOSE", "PAUSE", "POWER", "REPEAT", "SLOW", "STUMBLE", "VARIANTS", "Checkers", "Fault", "Life",
+    "Network", "Piece", "Result", "Sim", "Violation", "World", "own_life", "pieces_of",
+    "random_cut_life", "random_life", "simulate", "smallest", "variant",
 ]  # fmt: skip

@@ -53,7 +53,7 @@ def random_cut_life(seed: int, *, epochs: int = 200) -> Life:
     copies = max(piece.policy.copies for piece in pieces)
     nodes = max(copies, chance.choice((3, 3, 4, 5, 6)))
     life = Life(seed, nodes, ("s1", "s2"), tuple(pieces), epochs, (), sinks)
-    life = replace(life, faults=tuple(_faults(chance, life)))
+    life = replace(life, faults=tuple(cut_faults(chance, life)))
     return _with_small_logs(life, small.choice((70, 90))) if bounded else life
 
 
@@ -93,7 +93,7 @@ def _with_small_logs(life: Life, rows: int) -> Life:
     return replace(life, faults=faults, log_bytes_max=rows, keep_epochs=SMALL_KEEP_EPOCHS)
 
 
-def _faults(chance: Random, life: Life) -> list[Fault]:
+def cut_faults(chance: Random, life: Life) -> list[Fault]:
     """A cut, and what else happens while it lasts or is being corrected."""
     nodes = [f"node-{i + 1}" for i in range(life.nodes)]
     end_s = life.epochs * EPOCH_S

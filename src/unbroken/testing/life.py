@@ -16,6 +16,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from unbroken.errors import DefinitionError
 from unbroken.policies import Active, Gap, Passive, Policy, Restart, Upstream
 from unbroken.policies.guarantee import Recovery, guarantee
 from unbroken.streams.needs import KEEP_EPOCHS
@@ -27,7 +28,20 @@ EPOCH_S = 0.1
 SMALL_KEEP_EPOCHS = 20
 #: When faults begin: by then everything has been started.
 CALM_S = 2.5
+#: How many nodes a life has, unless its policies need more.
+NODES = (2, 3, 3, 4, 4, 5, 6, 7)
 FAULTS = ("crash", "pause", "cut", "slow", "disk", "clock")
+#: What can happen to somebody (`Fault.what`).  A fuse kills in the middle of a write or a call,
+#: "die at" when an engine has planned or sealed an epoch; a query stumbles; a one-way cut loses
+#: what `who` sends to `other`; who is isolated reaches nobody; messages are repeated; who lags
+#: computes slowly; a power cut loses what was not synced; a lost disk is empty.
+KINDS = (
+    CRASH, FUSE, DIE_AT, STUMBLE, PAUSE, CUT, CUT_ONE_WAY, ISOLATE, SLOW, REPEAT, LAG, FULL, POWER,
+    LOSE, DRIFT, JUMP,
+) = (
+    "crash", "fuse", "die at", "stumble", "pause", "cut", "cut one way", "isolate", "slow",
+    "repeat", "lag", "full", "power", "lose", "drift", "jump",
+)  # fmt: skip
 POLICIES = ("active", "passive", "upstream", "gap", "restart")
 
 
@@ -48,6 +62,12 @@ class Piece:
     max_delay: float | None = None
     #: What happens then: "process" or "delay".
     when_cut: str = PROCESS
+    #: The very policy; None: one of that name with short intervals.
+    chosen: Policy | None = None
+
+    def __post_init__(self) -> None:
+        _one_of(f"the operator of {self.name!r}", self.operator, OPERATORS)
+        _one_of(f"the protection of {self.name!r}", self.protection, POLICIES)
 
     @property
     def bound(self) -> dict[str, str]:
@@ -59,6 +79,8 @@ class Piece:
     @property
     def policy(self) -> Policy:
         """The real policy."""
+        if self.chosen is not None:
+            return self.chosen
         kinds: dict[str, Policy] = {
             "active": Active(max(2, self.copies)),
             "passive": Passive(interval="500ms"),
@@ -91,6 +113,9 @@ class Fault:
     #: The other end of a cut, or how much: extra seconds, a factor, a number of doings.
     other: str = ""
     much: float = 0.0
+
+    def __post_init__(self) -> None:
+        _one_of("a fault", self.what, KINDS)
 
     @property
     def text(self) -> str:
@@ -132,9 +157,39 @@ class Life:
         """Whether any fragment has a delay bound."""
         return any(piece.max_delay is not None for piece in self.pieces)
 
+    def check(self) -> None:
+        """Says what is wrong with a life that was made by hand.
+
+        >>> Life(1, 3, ("s1",), (), faults=(Fault(3.0, CRASH, "node-4"),)).check()
+        Traceback (most recent call last):
+        ...
+        unbroken.errors.DefinitionError: crash 'node-4' at 3 s: there is nobody of that name
+          → one of keeper, control, node-1, node-2, node-3
+        """
+        known = ["keeper", "control", *(f"node-{i + 1}" for i in range(self.nodes))]
+        known += [f"sink-{name}" for name in self.sinks]
+        for fault in self.faults:
+            ends = {fault.who} - {"network"}
+            ends |= {fault.other} if fault.what in (CUT, CUT_ONE_WAY, SLOW) else set()
+            for end in sorted(ends - set(known)):
+                raise DefinitionError(
+                    f"{fault.what} {end!r} at {fault.at_s:g} s: there is nobody of that name",
+                    hint=f"one of {', '.join(known)}",
+                )
+
+    def stream_of(self, sink: str) -> str:
+        """What a sink follows: the stream of its name, or of its name before the last "-"."""
+        made = {piece.name for piece in self.pieces}
+        return sink if sink in made else sink.rpartition("-")[0]
+
     def without(self, faults: Collection[Fault]) -> Life:
         """The same with fewer faults."""
         return replace(self, faults=tuple(f for f in self.faults if f not in faults))
+
+
+def _one_of(what: str, given: str, known: Collection[str]) -> None:
+    if given not in known:
+        raise DefinitionError(f"{what} is {given!r}", hint=f"one of {', '.join(known)}")
 
 
 def random_life(
@@ -155,9 +210,9 @@ def random_life(
     sinks = [p.name for p in pieces if p.name not in read]
     # Two who follow one stream of gaps must not disagree (scenario 13).
     sinks += [f"{p.name}-2" for p in pieces if p.name in sinks and p.protection == "gap"]
-    nodes = max(max(p.policy.copies for p in pieces), chance.choice((2, 3, 3, 4, 4, 5, 6, 7)))
+    nodes = max(max(p.policy.copies for p in pieces), chance.choice(NODES))
     life = Life(seed, nodes, sources, tuple(pieces), epochs, (), tuple(sinks))
-    life = replace(life, faults=tuple(_faults(chance, life, faults)))
+    life = replace(life, faults=tuple(random_faults(chance, life, faults)))
     if chance.random() < 0.3:  # Logs that a pause of some seconds fills.
         rows = chance.choice((80, 120))
         return replace(life, log_bytes_max=rows, keep_epochs=SMALL_KEEP_EPOCHS)
@@ -203,7 +258,7 @@ def _behind_gaps(pieces: list[Piece]) -> set[str]:
     return found
 
 
-def _faults(chance: Random, life: Life, kinds: Collection[str]) -> list[Fault]:
+def random_faults(chance: Random, life: Life, kinds: Collection[str]) -> list[Fault]:
     """A handful, most of them spread, some at once."""
     nodes = [f"node-{i + 1}" for i in range(life.nodes)]
     others = ["keeper", "control", *(f"sink-{name}" for name in life.sinks)]

@@ -21,7 +21,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -94,6 +94,16 @@ OPERATORS = {
         Operator("draw", Traits(OperatorClass.ARBITRARY, stateful=True, history_s=None)),
     )
 }
+
+
+def operator_for(name: str, inputs: int) -> Operator:
+    """The operator, as it is with so many inputs: a union watches the watermark of each.
+
+    >>> operator_for("union", 3).watermarks
+    3
+    """
+    operator = OPERATORS[name]
+    return replace(operator, watermarks=inputs) if operator.watermarks > 1 else operator
 
 
 def step(

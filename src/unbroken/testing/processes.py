@@ -260,7 +260,8 @@ class SinkShell:
 
     def __init__(self, sim: Any, process: Process) -> None:
         self._sim, self._process = sim, process
-        self.name, self.stream = process.name, process.name.split("-")[1]
+        self.name = process.name
+        self.stream = sim.life.stream_of(process.name.removeprefix("sink-"))
         #: Where results may be tentative they are shown too, as by `cluster.follow`.
         self._kind: Any = partial(Both, heard=self._hear) if sim.life.bounded else Follower
         #: What it follows with.

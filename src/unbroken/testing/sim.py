@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path as RealPath
@@ -31,7 +30,7 @@ from unbroken.testing.epochs import Rows
 from unbroken.testing.faults import Faults
 from unbroken.testing.life import EPOCH_S, Life, random_life
 from unbroken.testing.network import Network
-from unbroken.testing.operators import OPERATORS
+from unbroken.testing.operators import operator_for
 from unbroken.testing.patches import Records, changes, patched
 from unbroken.testing.processes import ControlShell, KeeperShell, NodeShell, SinkShell, Sources
 from unbroken.testing.world import Killed, Process, Said, World
@@ -63,6 +62,7 @@ class Sim:
     """A cluster, its world, and what happens to it."""
 
     def __init__(self, life: Life) -> None:
+        life.check()
         self.life = life
         self.world = World(life.seed)
         self.network = Network(self.world)
@@ -73,7 +73,10 @@ class Sim:
         self.keep: list[Any] = []
         self.faults = Faults(self)
         self._rows: dict[str, list[Rows]] = {}
-        self.plans = {p.name: Plan(p.name, OPERATORS[p.operator], p.inputs) for p in life.pieces}
+        self.plans = {
+            p.name: Plan(p.name, operator_for(p.operator, len(p.inputs)), p.inputs)
+            for p in life.pieces
+        }
         self.query = self._query()
         nodes = [f"node-{i + 1}" for i in range(life.nodes)]
         self.nodes = nodes
@@ -91,11 +94,10 @@ class Sim:
         for name in self.life.sources:
             query.source(name, "n INT")
         for piece in self.life.pieces:
-            function: Callable[..., Any] = _one if len(piece.inputs) == 1 else _two
             declared = query.fragment(*piece.inputs, policy=piece.policy, **piece.bound)
-            declared(function, name=piece.name)
+            declared(_first, name=piece.name)
         for name in self.life.sinks:
-            query.sink(name.split("-")[0])
+            query.sink(self.life.stream_of(name))
         return query
 
     # What others look up.
@@ -275,12 +277,9 @@ def _rows_of(chance: Random, number: int) -> Rows:
     )
 
 
-def _one(a: Any) -> Any:
-    return a
-
-
-def _two(a: Any, b: Any) -> Any:
-    return a
+def _first(*inputs: Any) -> Any:
+    """Stands for the user's function, which nobody calls."""
+    return inputs[0]
 
 
 def simulate(life: Life) -> Result:
