@@ -17,8 +17,9 @@ from unbroken.cli.load import load
 from unbroken.errors import DefinitionError, UnbrokenError
 from unbroken.measure import figure, report
 from unbroken.measure.clustered import NODES, Clustered
+from unbroken.measure.course import MEASURED
 from unbroken.measure.plain import Plain
-from unbroken.measure.recovery import MEASURED, Found, measure
+from unbroken.measure.recovery import Found, measure
 from unbroken.measure.replayed import Replayed
 from unbroken.measure.workload import Counts, Workload
 from unbroken.policies import Active, Gap, Passive, Policy, Restart, Upstream

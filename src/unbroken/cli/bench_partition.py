@@ -11,8 +11,8 @@ from typing import Any
 from unbroken.cli import arguments
 from unbroken.errors import DefinitionError, UnbrokenError
 from unbroken.measure import partition_report as report
+from unbroken.measure.course import MEASURED
 from unbroken.measure.partition import Cabled, Found, measure
-from unbroken.measure.recovery import MEASURED
 from unbroken.measure.shapes import SHAPES, shape
 from unbroken.tentative.branch import WHEN_CUT
 from unbroken.tentative.given import DELAY_S_MAX, DELAY_S_MIN

@@ -27,10 +27,9 @@ from unbroken.errors import UnbrokenError, Unreachable
 from unbroken.measure import compare
 from unbroken.measure.clustered import Clustered, holders
 from unbroken.measure.compare import Difference
-from unbroken.measure.contender import until
+from unbroken.measure.course import MEASURED, STALE_S_MAX, UNDER_WAY, Course
 from unbroken.measure.ears import USUAL_EPOCHS, Ears, Effect
 from unbroken.measure.offer import Offer
-from unbroken.measure.recovery import MEASURED, UNDER_WAY
 from unbroken.measure.shapes import FAR, NEAR, Shape
 
 #: Spark is warm after so many results, and ready to be cut when so many in a row are this late at
@@ -38,8 +37,6 @@ from unbroken.measure.shapes import FAR, NEAR, Shape
 WARM_EPOCHS, STEADY_EPOCHS, LATE_S_MAX = 20, 5, 3.0
 #: How long it may take until all is stable again, beside the length of the cut.
 STABLE_S_MAX = 300.0
-#: What a status says may be so old.
-STALE_S_MAX = 1.0
 
 
 @dataclass
@@ -203,41 +200,31 @@ def measure(
             offer.stop()
 
 
-class _Course:
+class _Course(Course):
     def __init__(
         self, made: Cuttable, offer: Offer, found: Found, say: Callable[[str], None]
     ) -> None:
-        self._made, self._offer, self._found, self._say = made, offer, found, say
+        super().__init__(made, offer)
+        self._made, self._found, self._say = made, found, say
         self._name = f"{found.shape}, {found.when_cut}"
 
     def run(self, lengths: Sequence[float]) -> None:
         self._offer.start()
-        self._until(
+        self.until(
             lambda: len(self._made.ears.heard) >= WARM_EPOCHS and self._steady(),
             "results to come in time",
         )
         for number, length_s in enumerate(lengths):
-            self._until(lambda: self._made.together() and self._steady(), "all to be as before")
+            self.until(lambda: self._made.together() and self._steady(), "all to be as before")
             self._quiet()
             self._found.cells.append(self._one_cut(length_s))
             self._tell(number + 1, len(lengths))
-        self._until(self._made.together, "the branch to end")
+        self.until(self._made.together, "the branch to end")
         self._offer.stop()
         self._found.rows = self._offer.rows
         self._say(f"{self._name}: comparing {self._offer.rows:,} rows with the answer")
         self._compare(*self._made.ended())
         self._found.outcome = MEASURED
-
-    def _until(self, condition: Callable[[], object], what: str, **limit: float) -> None:
-        until(condition, what, check=self._check, **limit)
-
-    def _check(self) -> None:
-        self._made.check()
-        self._offer.check()
-
-    def _sleep(self, length_s: float) -> None:
-        end_s = time.monotonic() + length_s
-        self._until(lambda: time.monotonic() >= end_s, "the time to pass", limit_s=length_s + 60.0)
 
     def _steady(self) -> bool:
         latest_s = self._made.ears.latest_s(STEADY_EPOCHS)
@@ -246,7 +233,7 @@ class _Course:
     def _quiet(self) -> None:
         """Waits for as many results as say what is usual."""
         heard = len(self._made.ears.heard)
-        self._until(
+        self.until(
             lambda: len(self._made.ears.heard) >= heard + USUAL_EPOCHS, "results to come steadily"
         )
 
@@ -254,12 +241,12 @@ class _Course:
         made = self._made
         first, cut_s = made.sealed, time.time()
         made.cut()
-        self._sleep(length_s)
+        self.sleep(length_s)
         made.heal()
         healed_s, last = time.time(), made.sealed - 1
         # A branch that has just begun is not in the status yet, and nothing of it was heard.
-        self._sleep(STALE_S_MAX)
-        self._until(
+        self.sleep(STALE_S_MAX)
+        self.until(
             lambda: (
                 made.ears.stable_again(healed_s=healed_s, last=last) is not None
                 and made.together()

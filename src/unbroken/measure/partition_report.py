@@ -17,8 +17,8 @@ from itertools import pairwise
 from typing import Any
 
 from unbroken.measure import svg
+from unbroken.measure.course import MEASURED
 from unbroken.measure.partition import Cell, Found
-from unbroken.measure.recovery import MEASURED
 from unbroken.measure.report import columns, seconds
 
 _HEADS = (

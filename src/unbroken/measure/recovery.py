@@ -20,6 +20,7 @@ from typing import Any
 from unbroken.errors import DefinitionError, UnbrokenError
 from unbroken.measure.compare import Difference
 from unbroken.measure.contender import Contender, Kill, until
+from unbroken.measure.course import MEASURED, STALE_S_MAX, UNDER_WAY, Course
 from unbroken.measure.offer import Offer
 from unbroken.measure.watch import USUAL_OUTPUTS, Effect, worst
 from unbroken.measure.workload import Workload
@@ -30,14 +31,10 @@ WARM_OUTPUTS, WARM_LATENCY_S_MAX = 40, 3.0
 PHASE_S_MAX = 2.0
 #: Some contenders do not say that they have noticed.
 NOTICE_S_MAX = 10.0
-#: What a status says may be so old.
-STALE_S_MAX = 1.0
 #: Shorter than this, the end of a silence may not be seen yet.
 LOOK_S_MIN = 3.0
 #: A contender that is not in time again after so long is left as it is, and told so.
 BACK_S_MAX = 120.0
-
-MEASURED, UNDER_WAY = "measured", "broken off"
 
 
 @dataclass
@@ -123,21 +120,22 @@ def measure(
             offer.stop()
 
 
-class _Course:
+class _Course(Course):
     def __init__(
         self, contender: Contender, offer: Offer, found: Found, say: Callable[[str], None]
     ) -> None:
-        self._contender, self._offer, self._found, self._say = contender, offer, found, say
+        super().__init__(contender, offer)
+        self._contender, self._found, self._say = contender, found, say
 
     def run(self, kills: int, undisturbed_s: float) -> None:
         self._offer.start()
-        self._until(self._warm, "results to come in time")
+        self.until(self._warm, "results to come in time")
         self._undisturbed(undisturbed_s)
         for number in range(kills):
             if number:
                 self._steady()
-            self._until(self._contender.whole, "all copies to be in place")
-            self._sleep(random.uniform(0.0, PHASE_S_MAX))
+            self.until(self._contender.whole, "all copies to be in place")
+            self.sleep(random.uniform(0.0, PHASE_S_MAX))
             self._found.effects.append(self._one_kill())
             self._tell(number + 1, kills)
         self._offer.stop()
@@ -145,17 +143,6 @@ class _Course:
         self._say(f"{self._found.name}: comparing {self._offer.rows:,} rows with the answer")
         self._found.difference = self._contender.finish()
         self._found.outcome = MEASURED
-
-    def _until(self, condition: Callable[[], object], what: str, **limit: float) -> None:
-        until(condition, what, check=self._check, **limit)
-
-    def _check(self) -> None:
-        self._contender.check()
-        self._offer.check()
-
-    def _sleep(self, length_s: float) -> None:
-        end_s = time.monotonic() + length_s
-        self._until(lambda: time.monotonic() >= end_s, "the time to pass", limit_s=length_s + 60.0)
 
     def _warm(self) -> bool:
         return all(
@@ -168,7 +155,7 @@ class _Course:
         contender, found = self._contender, self._found
         watched_s = time.time()
         began_s, cpu_s, sent = time.monotonic(), contender.cpu_s(), contender.sent_bytes()
-        self._sleep(length_s)
+        self.sleep(length_s)
         took_s = time.monotonic() - began_s
         found.cpu_s_per_s = round((contender.cpu_s() - cpu_s) / took_s, 3)
         sent_now = contender.sent_bytes()
@@ -184,7 +171,7 @@ class _Course:
     def _steady(self) -> None:
         """Waits for as many outputs as say what is usual."""
         seen = [watch.outputs for watch in self._contender.watches]
-        self._until(
+        self.until(
             lambda: all(
                 watch.outputs >= before + USUAL_OUTPUTS
                 for watch, before in zip(self._contender.watches, seen, strict=True)
@@ -196,12 +183,12 @@ class _Course:
         kill = self._contender.kill()
         # Before it is noticed, what status says is still that all are well.
         with contextlib.suppress(UnbrokenError):
-            until(lambda: kill.noticed_s, "notice", check=self._check, limit_s=NOTICE_S_MAX)
-        self._sleep(STALE_S_MAX)
-        self._until(self._contender.whole, "what was lost to be replaced")
+            until(lambda: kill.noticed_s, "notice", check=self.check, limit_s=NOTICE_S_MAX)
+        self.sleep(STALE_S_MAX)
+        self.until(self._contender.whole, "what was lost to be replaced")
         whole_s = time.time()
         end_s = time.monotonic() + BACK_S_MAX
-        self._until(
+        self.until(
             lambda: (
                 time.monotonic() > end_s
                 or (

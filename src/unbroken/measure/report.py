@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from unbroken.measure.recovery import MEASURED, Found
+from unbroken.measure.course import MEASURED
+from unbroken.measure.recovery import Found
 
 #: Without any protection: what the cost of the others is measured against.
 BASE = "restart"
