@@ -532,26 +532,49 @@ def test_a_branch_does_not_wait_for_a_stable_line_that_has_failed(
     assert w.replica.log.next < 20
 
 
-def test_two_lines_that_share_one_core_meet(world: Make, monkeypatch: pytest.MonkeyPatch):
-    """It can do an epoch and a half while one arrives: side by side they would never meet."""
-    core, epoch_s = threading.Lock(), 0.03
-    commits = replica.Replica._seal, branch.Branch.seal
+class Core:
+    """A machine that does an epoch and a half while one arrives, however slow the real one is."""
 
-    def work(before: Any) -> Any:
-        def seal(self: Any, *given: Any) -> None:
-            with core:
-                time.sleep(epoch_s)
-                before(self, *given)
+    def __init__(self) -> None:
+        self._changed, self._halves = threading.Condition(), 0
+
+    def arrives(self) -> None:
+        """One more epoch arrives: there has been time for one and a half."""
+        with self._changed:
+            # Whoever has nothing to do leaves time unused.
+            self._changed.wait_for(lambda: self._halves < 2, timeout=0.1)
+            self._halves = min(self._halves, 2) + 3
+            self._changed.notify_all()
+
+    def is_quick(self) -> None:
+        """From now on it does whatever there is to do."""
+        with self._changed:
+            self._halves = 1_000
+            self._changed.notify_all()
+
+    def does(self, before: Any) -> Any:
+        """The same, which takes the time of an epoch."""
+
+        def seal(sealed: Any, *given: Any) -> None:
+            with self._changed:
+                self._changed.wait_for(lambda: self._halves >= 2)
+                self._halves -= 2
+                self._changed.notify_all()
+            before(sealed, *given)
 
         return seal
 
+
+def test_two_lines_that_share_one_core_meet(world: Make, monkeypatch: pytest.MonkeyPatch):
+    """Side by side they would never meet: each would do three epochs while four arrive."""
+    core = Core()
     w = world()
     w.both(0, 2)
     w.until(lambda: w.replica.committed == 2)
     w.feed("east", 3, 12)
     w.until(lambda: 12 in w.said and len(Query.made) == 2)
-    monkeypatch.setattr(branch.Branch, "seal", work(commits[1]))
-    monkeypatch.setattr(replica.Replica, "_seal", work(commits[0]))
+    monkeypatch.setattr(branch.Branch, "seal", core.does(branch.Branch.seal))
+    monkeypatch.setattr(replica.Replica, "_seal", core.does(replica.Replica._seal))
     Query.made[0].seal_with(w.replica.branch.seal)
     Query.made[1].seal_with(w.replica._seal)
     w.feed("west", 3, 12)
@@ -560,7 +583,8 @@ def test_two_lines_that_share_one_core_meet(world: Make, monkeypatch: pytest.Mon
         number += 1
         assert number < 150, w.replica.status()
         w.both(number, number)
-        time.sleep(1.5 * epoch_s)
+        core.arrives()
+    core.is_quick()
     w.until(lambda: w.stable() == complete(number + 1))
 
 
