@@ -501,9 +501,9 @@ def test_the_simulator_has_an_operator_like_it(spark: Any):
 
     @query.fragment(rows, others, policy=ub.Upstream())
     def pairs(rows, others):
-        other = others.withWatermark("ts", "1 second").select(F.col("ts").alias("t"), "k")
-        close = F.expr("t BETWEEN ts AND ts + INTERVAL 1 SECOND")
-        return marked(rows).join(other, "k").where(close)
+        other = others.withWatermark("ts", "1 second").selectExpr("ts AS t", "k AS l")
+        close = F.expr("k = l AND t BETWEEN ts AND ts + INTERVAL 1 SECOND")
+        return marked(rows).join(other, close)
 
     query.sink(pairs)
     plans = {**plan.analyze_all(spark, two_sites.query), **plan.analyze_all(spark, query)}
