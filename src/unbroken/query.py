@@ -35,6 +35,7 @@ from unbroken import schemas
 from unbroken.definitions import line_of_user, seconds
 from unbroken.errors import DefinitionError, UnbrokenError
 from unbroken.policies import Policy, Restart
+from unbroken.policies.guarantee import check_way, gaps_before
 from unbroken.streams.flight import checked_name
 from unbroken.streams.giving_up import WAIT, WHEN_FULL
 from unbroken.tentative.branch import Bound
@@ -296,6 +297,8 @@ class Query:
             for fragment in ready:
                 ordered.append(waiting.pop(fragment.name))
                 done.add(fragment.name)
+        for name, gaps in gaps_before(f for f in ordered if isinstance(f, Fragment)).items():
+            check_way(self.fragments[name], self.fragments[name].where, gaps)
         return ordered
 
     def _known(self, name: str, who: str) -> None:

@@ -197,14 +197,18 @@ def test_explain_adds_up_what_producers_keep_from_the_end_of_the_chain():
     assert made["left"]["plain"] == "convergent"
 
 
-def test_upstream_backup_and_no_policy_behind_a_gap_are_warned_of():
-    """What they would go on from is gone with the gap fragment, also two streams further."""
+def test_upstream_backup_behind_a_gap_is_refused():
+    """What it would be rebuilt from is gone with the gap fragment, also two streams further."""
     up = ub.Upstream()
-    made = protected(left=ub.Gap(), middle=ub.Active(), right=up, last=up)
+    with pytest.raises(DefinitionError, match="'last' cannot be upstream: it is behind 'left'"):
+        protected(left=ub.Gap(), middle=ub.Active(), right=up, last=up)
+    with pytest.raises(DefinitionError, match="'middle' cannot be upstream"):
+        protected(left=ub.Gap(), middle=up, right=up, last=ub.Active())
+    assert protected(left=ub.Gap(), middle=ub.Active(), right=up, last=ub.Passive())
+
+
+def test_no_policy_behind_a_gap_is_warned_of():
+    made = protected(left=ub.Gap(), middle=ub.Active(), right=ub.Active())
     behind = {name: [t for t in each["warnings"] if "behind" in t] for name, each in made.items()}  # type: ignore[attr-defined]
     assert {name for name, told in behind.items() if told} == {"last"}
     assert "'left', whose policy is gap" in behind["last"][0]
-    made = protected(left=ub.Gap(), middle=up, right=up, last=ub.Active())
-    assert any("'left'" in text for text in made["middle"]["warnings"])  # type: ignore[attr-defined]
-    restart = protected(left=ub.Gap())
-    assert any("'left'" in text for text in restart["middle"]["warnings"])  # type: ignore[attr-defined]

@@ -17,13 +17,13 @@ from unbroken.cli import arguments, measured
 from unbroken.cli.load import load
 from unbroken.client.cluster import connect
 from unbroken.errors import DefinitionError, UnbrokenError
-from unbroken.policies import Gap
 from unbroken.policies.costs import failure_costs
 from unbroken.policies.guarantee import (
     Guarantee,
     Recovery,
     along,
     behind_gaps,
+    gaps_before,
     guarantee,
     warnings,
 )
@@ -130,11 +130,7 @@ def protect(
         assert own is not None, "what is refused was refused when it was analysed"
         before = [seen[name] for name in fragment.inputs if name in seen]
         seen[fragment.name] = along([*before, own])
-    gaps: dict[str, set[str]] = {}  # For each stream those before it that are under gap.
-    for fragment in fragments:
-        made_of = [name for name in fragment.inputs if name in query.fragments]
-        under = {name for name in made_of if isinstance(query.fragments[name].policy, Gap)}
-        gaps[fragment.name] = under.union(*(gaps[name] for name in made_of))
+    gaps = gaps_before(fragments)
     kept: dict[str, int | None] = {}
     for fragment in reversed(fragments):  # What consumers may ask for must be known first.
         consumers = [kept[name] for name in query.consumers(fragment.name)]

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
 from unbroken.errors import DefinitionError
 from unbroken.policies.active import Active
@@ -251,28 +252,68 @@ def warnings(policy: Policy, traits: Traits) -> tuple[str, ...]:
     return (differs,)
 
 
+class Protected(Protocol):
+    """A fragment of a query, or of a simulated one: what it reads, and how it is protected."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The streams that it reads."""
+
+    @property
+    def policy(self) -> Policy:
+        """How it is protected."""
+
+
+def gaps_before(fragments: Iterable[Protected]) -> dict[str, set[str]]:
+    """For each of these, in the order of the data, those before it whose policy is gap.
+
+    >>> gaps_before([])
+    {}
+    """
+    found: dict[str, set[str]] = {}
+    under: set[str] = set()
+    for fragment in fragments:
+        made_of = [name for name in fragment.inputs if name in found]
+        found[fragment.name] = under.intersection(made_of).union(*(found[n] for n in made_of))
+        under |= {fragment.name} if isinstance(fragment.policy, Gap) else set()
+    return found
+
+
+def check_way(fragment: Protected, where: str, gaps: Collection[str]) -> None:
+    """Refuses what its place in the graph forbids; `gaps` are those before it that are under gap.
+
+    What an upstream backup is rebuilt from lies in the logs of those before it, and the log of a
+    gap fragment goes with its node.  So one single failure would leave it unprotected, for as long
+    as its state reaches back.
+    """
+    if gaps and isinstance(fragment.policy, Upstream):
+        raise DefinitionError(
+            f"{where}: fragment {fragment.name!r} cannot be upstream: it is behind "
+            f"{', '.join(map(repr, sorted(gaps)))}, whose policy is gap, and what it would be "
+            "rebuilt from is lost with that fragment's log",
+            hint="protect it with Active() or Passive(), or those before it with something else",
+        )
+
+
 def behind_gaps(policy: Policy, gaps: Collection[str]) -> tuple[str, ...]:
     """What is to be known of a fragment that is made of streams under gap, by name.
 
-    >>> behind_gaps(Passive(), ["spikes"]), behind_gaps(Upstream(), [])
+    >>> behind_gaps(Passive(), ["spikes"]), behind_gaps(Restart(), [])
     ((), ())
-    >>> behind_gaps(Upstream(), ["spikes"])  # doctest: +ELLIPSIS
-    ("it is behind 'spikes', whose policy is gap: what it would be rebuilt from is lost with ...
+    >>> behind_gaps(Restart(), ["spikes"])  # doctest: +ELLIPSIS
+    ("it is behind 'spikes', whose policy is gap: should both fail, nobody goes on until ...
     """
-    if not gaps:
+    if not gaps or not isinstance(policy, Restart):
         return ()
-    behind = f"it is behind {', '.join(map(repr, sorted(gaps)))}, whose policy is gap"
-    if isinstance(policy, Upstream):
-        return (
-            f"{behind}: what it would be rebuilt from is lost with that fragment's log, so that "
-            "both failing is more than it survives: use Active() or Passive() here",
-        )
-    if isinstance(policy, Restart):
-        return (
-            f"{behind}: should both fail, nobody goes on until the node of this one is back, "
-            "because it may be the furthest: use Active() or Passive() here",
-        )
-    return ()
+    return (
+        f"it is behind {', '.join(map(repr, sorted(gaps)))}, whose policy is gap: should both "
+        "fail, nobody goes on until the node of this one is back, because it may be the furthest: "
+        "use Active() or Passive() here",
+    )
 
 
 def _restless(traits: Traits) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from random import Random
 
 from unbroken.errors import DefinitionError
 from unbroken.policies import Active, Gap, Passive, Policy, Restart, Upstream
-from unbroken.policies.guarantee import Recovery, guarantee
+from unbroken.policies.guarantee import Recovery, gaps_before, guarantee
 from unbroken.streams.needs import KEEP_EPOCHS
 from unbroken.tentative.branch import PROCESS
 from unbroken.testing.operators import OPERATORS
@@ -242,20 +242,9 @@ def _piece(
             continue
         if operator.name == "draw" and protection == "gap":
             continue  # Nothing could be said about its content.
-        if protection == "upstream" and inputs & _behind_gaps(before):
-            # What it is rebuilt from is gone with the log of the gap fragment.  Not solved yet:
-            # docs/simulator.md.
-            continue
+        if protection == "upstream" and gaps_before([*before, piece])[name]:
+            continue  # Refused (`check_way`).
         return piece
-
-
-def _behind_gaps(pieces: list[Piece]) -> set[str]:
-    """Streams that are given up after a failure, or made of such."""
-    found: set[str] = set()
-    for piece in pieces:
-        if piece.protection == "gap" or found.intersection(piece.inputs):
-            found.add(piece.name)
-    return found
 
 
 def random_faults(chance: Random, life: Life, kinds: Collection[str]) -> list[Fault]:
