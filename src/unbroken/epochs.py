@@ -84,11 +84,21 @@ class Header:
     #: Those of them that this stream has given up itself.
     gaps_here: int = 0
     lost_here: int = 0
-    #: Tentative epochs only: how long what there was of it has waited, here and upstream.  Whoever
-    #: reads it waits that much less: the user's bound counts once along a chain (scenario 10).
+    #: How long it was held up for want of input, here and upstream; of a tentative epoch, what
+    #: there was of it.  Whoever reads it waits that much less: the user's bound counts once along a
+    #: chain (scenario 10).  Copies of a stable epoch may differ in it.
     waited_s: float = 0.0
     #: Tentative epochs only: the newest stable epoch of the stream when it was made.
     stable_to: int = -1
+
+    @property
+    def node(self) -> str:
+        """Tentative epochs only: the node whose branch made it.  Two sides of a partition differ.
+
+        >>> Header("alerts", 7, TENTATIVE, branch="3@node-2").node
+        'node-2'
+        """
+        return self.branch.rpartition("@")[2]
 
     def to_json(self) -> str:
         """The header as text for files and the wire."""

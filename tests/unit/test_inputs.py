@@ -81,7 +81,8 @@ class Reader:
         self.changed, self.gate = threading.Condition(), Gate(["a", "c"], committed=-1)
         self.inputs = Inputs(
             ["a", "c"], 0, book, consumer=CONSUMER, changed=self.changed,
-            arrived=self.gate.offer, withdraw=self.gate.withdraw,
+            arrived=lambda name, number, _waited_s: self.gate.offer(name, number),
+            withdraw=self.gate.withdraw,
         )  # fmt: skip
 
     def ask(self, after: int) -> int | None:

@@ -16,6 +16,7 @@ from unbroken.tentative.branch import (
     Bound,
     Silence,
     followed,
+    queued_s,
 )
 
 X_S = 3.0
@@ -59,6 +60,34 @@ def test_the_bound_counts_once_along_a_chain():
         assert waits.due_s(412) == pytest.approx(due_s), "at least a moment for one that keeps up"
     waits.heard("east", 413, now_s=11.0, waited_s=9.0)
     assert waits.due_s(413) == 11.0, "none for one that is behind"
+
+
+def test_waits_that_were_masked_count_along_a_chain():
+    """Two failures one after the other, each shorter than the bound: together they are not."""
+    for waited_s, due_s in ((0.0, 12.7), (2.0, 10.7), (2.7, 10.15), (9.0, 10.15)):
+        waits = silence()
+        waits.arrived("east", 412, now_s=10.0, waited_s=waited_s)
+        assert waits.due_s(412) == pytest.approx(due_s)
+
+
+def test_to_whoever_catches_up_old_waits_are_an_old_story():
+    """An input that was heard a moment ago is not silent, however long an epoch took to come."""
+    waits = silence()
+    waits.arrived("west", 412, now_s=9.9)
+    waits.arrived("east", 412, now_s=10.0, waited_s=2.6)
+    waits.arrived("east", 413, now_s=10.1, waited_s=2.6)
+    assert waits.due_s(413) == pytest.approx(10.1 + 2.7 - 0.2)
+    waits.forgive(20.0)
+    assert waits.due_s(413) == pytest.approx(20.0 + 2.7), "nobody could have been heard before"
+
+
+def test_what_was_masked_is_told_until_it_was_complete():
+    """And what came too late to have waited itself was behind one that had."""
+    waits = silence()
+    waits.arrived("east", 412, now_s=10.0, waited_s=0.5)
+    waits.arrived("west", 412, now_s=12.0)
+    assert waits.masked_s(412) == pytest.approx(2.5)
+    assert queued_s(waits.masked_s(412), apart_us=1_000_000) == pytest.approx(1.5)
 
 
 def test_what_waits_here_and_what_waited_upstream_did_so_at_the_same_time():

@@ -54,10 +54,10 @@ class Arrivals:
         #: Told too, once the query is a branch.
         self.also: Callable[[str, int], None] | None = None
 
-    def arrived(self, stream: str, number: int) -> None:
-        """An epoch has come; in order, none skipped."""
+    def arrived(self, stream: str, number: int, waited_s: float = 0.0) -> None:
+        """An epoch has come; in order, none skipped.  It was held up upstream for `waited_s`."""
         self.gate.offer(stream, number)
-        self.silence.arrived(stream, number, now_s=time.monotonic())
+        self.silence.arrived(stream, number, now_s=time.monotonic(), waited_s=waited_s)
         self._said.get(stream, {}).pop(number, None)
         if self.also is not None:
             self.also(stream, number)

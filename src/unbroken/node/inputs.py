@@ -30,6 +30,13 @@ AHEAD_EPOCHS = 4
 AHEAD_BYTES_MAX = 128 << 20
 
 
+class Arrived(Protocol):
+    """Is told of what comes in: stream, number, and how long it was held up upstream."""
+
+    def __call__(self, stream: str, number: int, waited_s: float = 0.0) -> None:
+        """An epoch is here, in order, none skipped."""
+
+
 class Waiting(Protocol):
     """Epochs that wait for Spark, whoever brought them."""
 
@@ -55,10 +62,9 @@ class Waiting(Protocol):
 class Inputs:
     """The inputs of one replica from epoch `first` on; `changed` is notified of all that happens.
 
-    `arrived` is called with stream and number under `changed`, in order, none skipped; again from
-    the epoch on that `withdraw` tells, which takes back what is not committed (`Gate.withdraw`).
-    `heard` is called as `arrived` is with what producers say tentatively; without it nobody listens
-    to that.
+    `arrived` is called under `changed`, in order, none skipped; again from the epoch on that
+    `withdraw` tells, which takes back what is not committed (`Gate.withdraw`).  `heard` is called
+    as `arrived` is with what producers say tentatively; without it nobody listens to that.
     """
 
     def __init__(
@@ -69,7 +75,7 @@ class Inputs:
         *,
         consumer: str,
         changed: threading.Condition,
-        arrived: Callable[[str, int], None],
+        arrived: Arrived,
         withdraw: Callable[[str], int | None],
         heard: Callable[[str, Epoch], None] | None = None,
     ) -> None:
@@ -126,7 +132,7 @@ class Inputs:
                         self._heard(name, epoch)
                     else:
                         buffer[epoch.number] = epoch
-                        self._arrived(name, epoch.number)
+                        self._arrived(name, epoch.number, epoch.header.waited_s)
                     self._changed.notify_all()
         except UnbrokenError as error:
             with self._changed:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,13 @@ from unbroken.epochs import Epoch, Header
 from unbroken.errors import UnbrokenError
 from unbroken.gate import Gate
 from unbroken.node.branch import Arrivals, Branch
+from unbroken.node.inputs import Arrived
 from unbroken.node.lost import Lost
 from unbroken.node.parts import Parts
 from unbroken.node.second import Second
 from unbroken.streams.branch_log import BranchLog
 from unbroken.streams.flight import POLL_S
-from unbroken.tentative.branch import LATE_S, Silence
+from unbroken.tentative.branch import LATE_S, Silence, queued_s
 
 #: Makes the plan for a term.
 PlanFor = Callable[[int], Plan]
@@ -60,6 +61,8 @@ class Lines(Second):
         self.said: BranchLog | None = None
         self._plan_for: PlanFor | None = None
         self._arrivals: Arrivals | None = None
+        #: When the last stable epoch was sealed at its source, and how long it was held up.
+        self._held_up = 0, 0.0
         #: Not parked before this moment: it could not be the last time.
         self._park_again_s = float("-inf")
 
@@ -68,11 +71,11 @@ class Lines(Second):
     def _next(self, after: int) -> int | None:
         raise NotImplementedError
 
-    def _arrived(self, gate: Gate) -> Callable[[str, int], None]:
+    def _arrived(self, gate: Gate) -> Arrived:
         """Who is told of what comes in for `gate`."""
         bound = self.fragment.bound
         if bound is None:
-            return gate.offer
+            return lambda stream, number, waited_s=0.0: gate.offer(stream, number)
         silence = Silence(self.fragment.inputs, bound, committed=gate.committed)
         self._arrivals = Arrivals(gate, silence)
         return self._arrivals.arrived
@@ -83,6 +86,20 @@ class Lines(Second):
         if branch is not None and term == branch.term:
             return branch.correction.after + 1
         return super().wait_released(term)
+
+    def _held_up_s(self, number: int, inputs: Sequence[Header]) -> float:
+        """How long stable epoch `number` was held up for want of input, here and upstream."""
+        if self._arrivals is None:
+            return max(header.waited_s for header in inputs)
+        sealed_us = min(header.sealed_us for header in inputs)
+        before_us, before_s = self._held_up
+        held_s = max(
+            self._arrivals.silence.masked_s(number), queued_s(before_s, sealed_us - before_us)
+        )
+        if self.branch is not None:
+            held_s = 0.0  # Said before, or about to be caught up with: nobody waits for it.
+        self._held_up = sealed_us, held_s
+        return round(held_s, 3)
 
     def _heard(self, arrivals: Arrivals, stream: str, epoch: Epoch) -> None:
         """Under `changed`: an input says something tentatively; only a branch can use it."""
@@ -146,7 +163,7 @@ class Lines(Second):
             # Nothing has changed: it waits, and tries again after the bound.  However long the
             # epoch has waited already: whoever tries at once tries without end.
             print(f"{self.name} cannot go on without its input: {error}", file=sys.stderr)
-            self._park_again_s = now_s + (self._arrivals.silence.bound.wait_s() or 0.0)
+            self._park_again_s = now_s + (self._arrivals.silence.bound.wait_s or 0.0)
             return
         assert parked.epoch == after, "what is committed is what was acked"
         self.branch = Branch(

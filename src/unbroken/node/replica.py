@@ -360,6 +360,7 @@ class Replica(Lines):
             gaps_total=gaps + sum(header.gaps_total for header in told),
             lost_total=rows_lost + sum(header.lost_total for header in told),
             gaps_here=gaps, lost_here=rows_lost,
+            waited_s=self._held_up_s(number, [e.header for e in inputs]),
         )  # fmt: skip
         (self.staged or self.log).append(epoch)
         self._correct(epoch)

@@ -9,6 +9,9 @@
   the work itself, so what is there of an epoch waits 0.9 X from the moment that it came, less what
   it has waited upstream: the bound counts once along a chain (scenario 10).  Each input by itself:
   what one of them has waited upstream, another has waited here meanwhile.
+* Waits that were masked count too: a stable epoch tells how long it was held up for want of input,
+  and whoever reads it waits that much less for another one.  As far as that one has been silent
+  meanwhile: to whoever catches up, old waits are an old story, and all inputs are talking.
 * A failure that ends within the bound is masked: nothing is tentative.
 * An epoch of which nothing came yet waits for nothing: there is nothing new to say.
 * An input may itself be tentative.  The epoch goes on with what that says, and waits less: in a
@@ -56,19 +59,18 @@ LATE_S = 1.0
 class Bound:
     """How long a new result may wait for missing input, and what happens then.
 
-    >>> round(Bound(3.0).wait_s(waited_s=2.0), 3), Bound(3.0, SUSPEND).wait_s()
-    (0.7, None)
+    >>> Bound(3.0).wait_s, Bound(3.0, SUSPEND).wait_s
+    (2.7, None)
     """
 
     delay_s_max: float
     when_cut: str = PROCESS
     when_healed: str = CORRECT
 
-    def wait_s(self, waited_s: float = 0.0) -> float | None:
-        """How long an epoch waits here that has waited upstream already; None: for ever."""
-        if self.when_cut == SUSPEND:
-            return None
-        return max(0.0, WAITING_PART * self.delay_s_max - waited_s)
+    @property
+    def wait_s(self) -> float | None:
+        """How long an epoch waits for missing input, here and upstream; None: for ever."""
+        return None if self.when_cut == SUSPEND else WAITING_PART * self.delay_s_max
 
     @property
     def text(self) -> str:
@@ -77,7 +79,7 @@ class Bound:
         >>> Bound(3.0).text
         'after 2.7 s without an input: goes on without it, tentatively (process)'
         """
-        wait_s = self.wait_s()
+        wait_s = self.wait_s
         if wait_s is None:
             return "waits for missing input, however long (suspend)"
         return f"after {wait_s:g} s without an input: goes on without it, tentatively " + (
@@ -106,6 +108,8 @@ class Silence:
         self._said = dict.fromkeys(inputs, committed)
         #: When each input of an epoch came, and how long it had waited by then.
         self._came: dict[int, dict[str, tuple[float, float]]] = {}
+        #: When each input was heard last, whatever it said.
+        self._heard_s = dict.fromkeys(inputs, float("-inf"))
         #: Nothing has waited before this moment.
         self._floor_s = float("-inf")
 
@@ -114,10 +118,17 @@ class Silence:
         """All inputs, whether they are heard of or not."""
         return list(self._newest)
 
-    def arrived(self, stream: str, number: int, *, now_s: float) -> None:
-        """Epoch `number` of `stream` is here."""
+    def arrived(self, stream: str, number: int, *, now_s: float, waited_s: float = 0.0) -> None:
+        """Epoch `number` of `stream` is here; upstream it was held up for `waited_s`.
+
+        >>> silence = Silence(["a", "b"], Bound(1.0), committed=2)
+        >>> silence.arrived("b", 3, now_s=4.7); silence.arrived("a", 3, now_s=4.7)
+        >>> silence.arrived("a", 4, now_s=5.5, waited_s=0.7)
+        >>> round(silence.due_s(4), 3)                  # b is silent for as long
+        5.7
+        """
         self._newest[stream] = max(number, self._newest[stream])
-        self._came.setdefault(number, {}).setdefault(stream, (now_s, 0.0))
+        self._note(stream, number, now_s, waited_s)
 
     def heard(self, stream: str, number: int, *, now_s: float, waited_s: float = 0.0) -> None:
         """Epoch `number` of `stream` is here as well as it can be: it is tentative itself.
@@ -125,7 +136,11 @@ class Silence:
         It has waited upstream for `waited_s`.
         """
         self._said[stream] = max(number, self._said[stream])
+        self._note(stream, number, now_s, waited_s)
+
+    def _note(self, stream: str, number: int, now_s: float, waited_s: float) -> None:
         self._came.setdefault(number, {}).setdefault(stream, (now_s, waited_s))
+        self._heard_s[stream] = now_s
 
     def withdrawn(self, stream: str, first: int) -> None:
         """What `stream` has brought from epoch `first` on is not here any more.
@@ -188,6 +203,19 @@ class Silence:
                  for at_s, waited_s in self._came.get(number, {}).values()]  # fmt: skip
         return max(waits, default=0.0)
 
+    def masked_s(self, number: int) -> float:
+        """How long epoch `number` was held up for want of input, here and upstream, until it was
+        complete.  Not how long it waited for whoever computes.
+
+        >>> silence = Silence(["a", "b"], Bound(3.0), committed=2)
+        >>> silence.arrived("a", 3, now_s=5.0, waited_s=0.5); silence.arrived("b", 3, now_s=7.0)
+        >>> silence.masked_s(3)
+        2.5
+        """
+        came = self._came.get(number, {})
+        complete_s = max((max(at_s, self._floor_s) for at_s, _ in came.values()), default=0.0)
+        return self.waited_s(number, now_s=complete_s)
+
     def due_s(
         self, number: int, *, tentative: bool = False, near: bool = False
     ) -> float | None:  # fmt: skip
@@ -202,31 +230,50 @@ class Silence:
         >>> silence.arrived("a", 3, now_s=5.0); silence.due_s(3, tentative=True)
         5.9
         """
-        since_s = self.waits_since_s(number)
-        if since_s is None:
-            return None
-        wait_s = self.bound.wait_s(self.waited_s(number, now_s=since_s))
-        if wait_s is None:
+        since_s, wait_s = self.waits_since_s(number), self.bound.wait_s
+        if since_s is None or wait_s is None:
             return None
         silent = self.silent(number)
         late = [name for name in silent if self._keeps_up(name, number)]
         if tentative and not near and not (late if self.bound.when_cut == PROCESS else silent):
             return since_s
         moment_s = MOMENT_PART * self.bound.delay_s_max if late else 0.0
-        return since_s + max(wait_s, moment_s)
+        return max(self._began_s(number, silent) + wait_s, since_s + moment_s)
+
+    def _began_s(self, number: int, silent: Sequence[str]) -> float:
+        """When epoch `number` began to wait, here or upstream, for those that are `silent`."""
+        heard_s = max((self._heard_s[name] for name in silent), default=float("-inf"))
+        began_s = []
+        for name, (at_s, waited_s) in self._came[number].items():
+            at_s = max(at_s, self._floor_s)
+            if self._newest[name] >= number:  # What was masked counts as far as they are silent.
+                waited_s = min(waited_s, max(0.0, at_s - max(heard_s, self._floor_s)))
+            began_s.append(at_s - waited_s)
+        return min(began_s)
 
     def _keeps_up(self, stream: str, number: int) -> bool:
         return max(self._newest[stream], self._said[stream]) >= number - 1
 
     def sentence(self, number: int, *, now_s: float) -> str:
         """Why the fragment goes on without all of its inputs."""
-        since_s = self.waits_since_s(number)
-        silent_s = 0.0 if since_s is None else now_s - since_s
         silent = self.silent(number)
+        silent_s = now_s - self._began_s(number, silent) if number in self._came else 0.0
         said = [name for name in self.missing(number) if name not in silent]
         reasons = [f"{', '.join(silent)} silent for {silent_s:.1f} s"] if silent else []
         reasons += [f"{', '.join(said)} tentative"] if said else []
         return f"going tentative: {'; '.join(reasons)}"
+
+
+def queued_s(before_s: float, apart_us: int) -> float:
+    """How long an epoch was held up at least, whose predecessor was for `before_s`.
+
+    It cannot overtake, however late its own input was fetched.  `apart_us` lies between the two at
+    their sources.
+
+    >>> queued_s(2.0, 500_000), queued_s(2.0, 3_000_000), queued_s(2.0, -1)
+    (1.5, 0.0, 2.0)
+    """
+    return max(0.0, before_s - max(0, apart_us) / 1e6)
 
 
 def followed(

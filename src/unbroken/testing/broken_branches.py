@@ -77,6 +77,21 @@ def waits_add_up() -> list[Change]:
     return [(Silence, "heard", without)]
 
 
+def masked_waits_add_up() -> list[Change]:
+    """Nobody looks how long a stable epoch was held up."""
+    arrived = Silence.arrived
+
+    def without(self: Silence, stream: str, number: int, *, now_s: float, waited_s: float) -> None:
+        arrived(self, stream, number, now_s=now_s)
+
+    return [(Silence, "arrived", without)]
+
+
+def masked_waits_untold() -> list[Change]:
+    """A stable epoch does not tell how long it was held up."""
+    return [(Lines, "_held_up_s", lambda self, number, inputs: 0.0)]
+
+
 def not_lifted() -> list[Change]:
     """The watermark of an input that is missing stands still."""
     return [(BoundRun, "lift_watermarks", lambda self, missing: None)]
@@ -100,7 +115,7 @@ def waits_for_who_waits() -> list[Change]:
 
 def at_once() -> list[Change]:
     """Nobody waits for an input that is late."""
-    return [(Bound, "wait_s", lambda self, waited_s=0.0: 0.0)]
+    return [(Bound, "wait_s", property(lambda self: 0.0))]
 
 
 def never_parts() -> list[Change]:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from unbroken.errors import CheckpointLost, EpochGone, UnbrokenError
+from unbroken.node.inputs import Arrived
 from unbroken.testing.branches import Both
 from unbroken.testing.epochs import Epoch
 from unbroken.testing.follow import Follower
@@ -28,7 +29,7 @@ class Inputs:
 
     def __init__(
         self, world: World, network: Network, watch: Any, streams: Sequence[str], first: int,
-        book: Any, *, consumer: str, changed: Any, arrived: Callable[[str, int], None],
+        book: Any, *, consumer: str, changed: Any, arrived: Arrived,
         withdraw: Callable[[str], int | None],
         heard: Callable[[str, Epoch], None] | None = None,
     ) -> None:  # fmt: skip
@@ -89,7 +90,7 @@ class Inputs:
             self._buffers[name][epoch.number] = epoch
             if self._heard is not None:
                 self.came_s.setdefault((name, epoch.number), self._world.now_s)
-            self._arrived(name, epoch.number)
+            self._arrived(name, epoch.number, epoch.header.waited_s)
             self._changed.notify_all()
 
     def _hear(self, name: str, epoch: Epoch) -> None:

@@ -83,6 +83,7 @@ class Sources:
         """
         number = min(number, self._sim.life.epochs + EPOCHS_AFTER)
         late = number - self.log.next > 3
+        now_us = round(self._sim.world.process("keeper").wall_s() * 1e6)
         sealed = 0
         while self.log.next < number:
             rows = () if late and sealed else self._sim.rows(self.stream, self.log.next)
@@ -91,7 +92,7 @@ class Sources:
             elif rows:
                 self._refuse()
                 rows = ()
-            self.log.append(Epoch.of(self.stream, self.log.next, rows, sealed_us=1))
+            self.log.append(Epoch.of(self.stream, self.log.next, rows, sealed_us=now_us))
             sealed += 1
         return sealed
 

@@ -129,6 +129,17 @@ _TWO_SINKS = replace(
           Fault(5.2, "crash", "node-1", 3.0)),
     sinks=("a", "a-2"),
 )  # fmt: skip
+#: One input of a chain is late, and another one further on, each for less than the bound.
+_TWICE = Life(
+    7, 4, ("s1", "s2"),
+    (
+        Piece("a", "map", ("s1",), "restart"), Piece("b", "map", ("s2",), "restart"),
+        Piece("c", "union", ("a", "b"), "restart", max_delay=3.0),
+        Piece("d", "union", ("a", "c"), "restart", max_delay=3.0),
+    ),
+    200, (Fault(5.0, "cut", "node-3", 1.5, "node-2"), Fault(5.0, "cut", "node-4", 6.0, "node-1")),
+    ("d",),
+)  # fmt: skip
 _ONE = ("passive", "active", "restart")
 VARIANTS: dict[str, Variant] = {
     each.what: each
@@ -211,6 +222,10 @@ VARIANTS: dict[str, Variant] = {
             Fault(9.0, "crash", "node-3", 0.5))),
         Variant("acks of what is tentative", broken_branches.acks_what_was_said, cuts=True),
         Variant("waits that add up along a chain", broken_branches.waits_add_up, cuts=True),
+        Variant("masked waits that add up along a chain", broken_branches.masked_waits_add_up,
+                life=_TWICE),
+        Variant("a stable epoch that does not tell its waits", broken_branches.masked_waits_untold,
+                cuts=True),
         Variant("a missing input's watermark stands still", broken_branches.not_lifted, cuts=True),
         Variant("a branch that never ends", broken_branches.never_ends, cuts=True),
         Variant("a branch waits for a stable line that lacks input",

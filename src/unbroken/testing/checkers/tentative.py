@@ -7,9 +7,10 @@
         in the end           no branch is left, and nothing is open
     12  every wait           not longer than 0.9 X and an epoch, not shorter where nobody waited yet
 
-Waits are measured here, not read from headers: from the moment that an input came to the moment
-that it was given to the engine, and what was waited upstream.  A node that was paused, or could not
-write, has not waited.
+Waits are measured here: from the moment that an input came to the moment that it was given to the
+engine, and what was waited upstream.  What a header tells of that is held against it.  A node that
+was paused, or could not write, has not waited.  What a stable epoch has waited upstream counts as
+far as whoever is missing has been silent meanwhile.
 """
 
 from __future__ import annotations
@@ -46,6 +47,11 @@ class Tentative(Checkers):
         self.said: dict[tuple[str, str], dict[int, Epoch]] = {}
         #: By stream, branch and number: how long it has waited, here and upstream.
         self._waited_s: dict[tuple[str, str, int], float] = {}
+        #: By node, stream and number: how long a stable epoch was held up for want of input, here
+        #: alone and altogether.
+        self._held_up_s: dict[tuple[str, str, int], tuple[float, float]] = {}
+        #: By node and stream, what its newest stable epoch tells of that.
+        self._told_s: dict[tuple[str, str], float] = {}
         #: Until when a node cannot be blamed for waiting.
         self._excused_s: dict[str, float] = {}
         #: What the operator alone would know after the newest epoch of a branch.
@@ -71,6 +77,7 @@ class Tentative(Checkers):
         elif apart:
             self._says(folder, epoch)
         else:
+            self._tells(folder.disk.name, epoch.header)
             super().appended(folder, epoch)
 
     def _says(self, folder: Path, epoch: Epoch) -> None:
@@ -88,6 +95,20 @@ class Tentative(Checkers):
             )  # fmt: skip
         if number in folder.disk.logs.get(f"{folder.parent.parent}/output", {}):
             self.break_(4, f"{branch} says epoch {number} of {stream}, and the stable one is there")
+
+    def _tells(self, node: str, header: Any) -> None:
+        """Invariant 12: a stable epoch tells how long it was held up, no less and no more."""
+        key = node, header.stream, header.number
+        here_s, total_s = self._held_up_s.pop(key, (0.0, float("inf")))
+        before_s = self._told_s.get((node, header.stream), 0.0)  # It cannot overtake.
+        self._told_s[node, header.stream] = header.waited_s
+        least_s = here_s * self._clocks[0] - SLACK_S
+        most_s = max(before_s, total_s * self._clocks[1]) + SLACK_S
+        if not least_s <= header.waited_s <= most_s:
+            self.break_(
+                12, f"{header.number} of {header.stream} on {node} says that it was held up for "
+                f"{header.waited_s} s, but that was {here_s:.2f} s here, {total_s:.2f} s in all",
+            )  # fmt: skip
 
     def lost(self, who: str) -> None:
         """With a disk its terms are lost: they are counted from 1 again."""
@@ -115,6 +136,7 @@ class Tentative(Checkers):
         """What an engine is given; a branch may be given what is tentative, or nothing."""
         if run.branch is None:
             super().reads(run, inputs)
+            self._measures(run, inputs)
             if any(epoch.kind == TENTATIVE for epoch in inputs):
                 self.break_(4, f"the stable line of {run._plan.name} is given what is tentative")
             return
@@ -166,19 +188,60 @@ class Tentative(Checkers):
         room_s = POLL_S if self._sim.life.log_bytes_max else 0.0
         return max(waits_s, upstream_s) + MOMENT_PART * bound_s + EPOCH_S + SLACK_S + room_s
 
+    def _measures(self, run: Any, inputs: Sequence[Epoch]) -> None:
+        """A stable line is given an epoch: how long was it held up?"""
+        node, number = run._process.name, run._after + 1
+        replica = self._sim.shells[node].hosted.replicas.get(run._plan.name)
+        if replica is None or replica.fragment.bound is None or replica.branch is not None:
+            return
+        came_s = {name: replica._inputs.came_s[name, number] for name in replica.fragment.inputs}
+        complete_s, excused_s = max(came_s.values()), self._excused_s.get(node, 0.0)
+        here_s = complete_s - max(min(came_s.values()), run.asked[1], excused_s)
+        heard = replica._inputs.branches
+        upstream_s = {  # It may have been heard on a branch first.
+            name: self._waited_s.get((name, heard.get((name, number), ""), number), 0.0)
+            for name in came_s
+        }
+        total_s = max(
+            max(upstream_s[e.header.stream], e.header.waited_s)
+            + complete_s - came_s[e.header.stream] for e in inputs
+        )  # fmt: skip
+        self._held_up_s[node, run._plan.name, number] = here_s, total_s
+
+    def _masked_s(self, waiting: Any, stream: str, number: int) -> float:
+        """What a stable epoch was held up, as far as those that are missing are silent since."""
+        came_s = waiting.came_s[stream, number]
+        silent = [name for name in waiting._buffers if (name, number) not in waiting.came_s]
+        heard_s = max(
+            (max((at_s for (of, _), at_s in waiting.came_s.items() if of == name), default=came_s)
+             for name in silent),
+            default=came_s,
+        )  # fmt: skip
+        return min(self._told(waiting, stream, number), max(0.0, came_s - heard_s))
+
+    @staticmethod
+    def _told(waiting: Any, stream: str, number: int) -> float:
+        """What a stable epoch that is here tells of its waits."""
+        epoch = waiting._buffers[stream].get(number)
+        return 0.0 if epoch is None else float(epoch.header.waited_s)
+
     def _waits(self, run: Any, number: int, inputs: Sequence[Epoch]) -> None:
         """Invariant 12: an epoch is given to a branch."""
         now_s, stream, bound_s = self._sim.world.now_s, run._plan.name, self._bound_s(run)
-        came_s, heard = run.branch._inputs.came_s, run.branch._inputs.branches
+        waiting = run.branch._inputs
+        came_s, heard = waiting.came_s, waiting.branches
         upstream_s = {
-            name: self._waited_s.get((name, heard.get((name, number), ""), number), 0.0)
+            name: self._waited_s[name, heard[name, number], number]
+            if (name, number) in heard and (name, heard[name, number], number) in self._waited_s
+            else self._masked_s(waiting, name, number)
             for name in (epoch.header.stream for epoch in inputs)
             if (name, number) in came_s
         }
         total_s = max(
-            (before + now_s - came_s[name, number] for name, before in upstream_s.items()),
+            (max(before, self._told(waiting, name, number)) + now_s - came_s[name, number]
+             for name, before in upstream_s.items()),
             default=0.0,
-        )
+        )  # fmt: skip
         excused_s = self._excused_s.get(run._process.name, 0.0)
         asked_s = run.asked[1]
         if id(run) in self._first:  # It was ready while another branch spoke.
