@@ -26,13 +26,17 @@ def gap(number: int, lost: int = 0) -> Epoch:
 
 
 def followed(
-    monkeypatch: pytest.MonkeyPatch, epochs: Iterator[Epoch], *, as_json: bool = False
+    monkeypatch: pytest.MonkeyPatch, epochs: Iterator[Epoch], *options: str, as_json: bool = False
 ) -> None:
-    cluster = SimpleNamespace(follow=lambda stream, start: epochs)
+    def only(stream: str, start: int, *, tentative: bool) -> Iterator[Epoch]:
+        return (each for each in epochs if tentative or each.kind != TENTATIVE)
+
+    cluster = SimpleNamespace(follow=only)
     monkeypatch.setattr(follow, "connect", lambda at: cluster)
-    follow.run(
-        argparse.Namespace(at="", stream="alerts", start=0, count=None, json=as_json),
-    )
+    parser = argparse.ArgumentParser()
+    follow.register(parser.add_subparsers())
+    words = ["follow", "alerts", "--start", "0", "--at", "grpc://127.0.0.1:1", *options]
+    follow.run(parser.parse_args([*words, "--json"] if as_json else words))
 
 
 def test_a_run_of_lost_epochs_is_one_line(monkeypatch, capsys):
@@ -119,3 +123,22 @@ def test_json_says_of_every_epoch_what_it_is_worth(monkeypatch, capsys):
     assert (changed["withdrawn"], changed["added"]) == ([{"n": 1}], [{"n": 3}])
     assert changed["data"] == [{"n": 2}, {"n": 3}]
     assert (same["kind"], same["confirmed"], same["withdrawn"]) == ("stable", True, [])
+    assert (same["replaces"], same["given_up"]) == ("1@node-3", False)
+
+
+def test_what_was_said_and_is_given_up_is_told(monkeypatch, capsys):
+    """A run of lost epochs must not swallow it: somebody waits for the end of what was said."""
+    given_up = replacing(gap(7, 12), said(7, 1))
+    followed(monkeypatch, iter([said(7, 1), given_up, gap(8)]))
+    told = [text for text in capsys.readouterr().out.splitlines() if "epoch" in text]
+    assert "epoch 7  gap  0 rows" in told[1]
+    assert "(given up: what was said is neither" in told[1]
+    assert told[2] == "-- epoch 8 is lost"
+    followed(monkeypatch, iter([given_up]), as_json=True)
+    assert json.loads(capsys.readouterr().out)["given_up"] is True
+
+
+def test_what_is_tentative_can_be_left_out(monkeypatch, capsys):
+    followed(monkeypatch, iter([said(7, 1), stable(7)]), "--stable")
+    told = [text for text in capsys.readouterr().out.splitlines() if "epoch" in text]
+    assert told == ["epoch 7  stable  1 row"]

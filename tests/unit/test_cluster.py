@@ -47,3 +47,39 @@ def test_a_producer_that_was_started_again_hears_what_its_client_has(tmp_path: P
         waiting.join(20.0)
         taken.close()
     assert heard == {"sink": 2}
+
+
+def test_a_client_that_is_cut_off_from_the_entry_still_hears_the_nodes(tmp_path: Path, monkeypatch):
+    """The book that it has read names them, and nobody else is needed."""
+    monkeypatch.setattr(cluster, "POLL_S", 0.05)
+    log = log_of(tmp_path)
+    with Door() as node:
+        StreamDoor(node).streams["s"] = Served(log, [], keep=0)
+        with Door() as entry:
+            asked = threading.Event()
+            book = {"streams": {"s": {"s@n": node.address}}, "alone": {}}
+            entry.on_act("book", lambda command: book)
+            entry.on_act("status", lambda command: asked.set() or {"nodes": {}})
+            taken = cluster.Cluster(entry.address).follow("s", tentative=False)
+            assert [next(taken).number for _ in range(3)] == [0, 1, 2]
+            heard = []
+            waiting = threading.Thread(target=lambda: heard.append(next(taken)), daemon=True)
+            waiting.start()
+            assert asked.wait(20.0), "it looks whether the fragment has failed"
+        refused = threading.Event()
+        monkeypatch.setattr(cluster, "raise_failure", lambda *what: None)
+        act = cluster.Peer.act
+
+        def noticed(peer, command, **how):
+            try:
+                return act(peer, command, **how)
+            except cluster.Unreachable:
+                refused.set()
+                raise
+
+        monkeypatch.setattr(cluster.Peer, "act", noticed)
+        assert refused.wait(20.0), "nobody answers there any more"
+        log.append(Epoch.of("s", 3, pa.table({"n": [3]})))
+        waiting.join(20.0)
+        taken.close()
+    assert [epoch.number for epoch in heard] == [3]

@@ -181,6 +181,8 @@ class Stream:
 
     def __init__(self, *epochs: Epoch) -> None:
         self.epochs = {e.number: e for e in epochs}
+        #: What comes before the stable epoch of a number.
+        self.said: dict[int, Epoch] = {}
         self.acked = -1
         self.first = 0
         self.consumers: list[str | None] = []
@@ -206,6 +208,8 @@ class Stream:
         while True:
             if number < self.first:
                 raise EpochGone("trimmed")
+            if number in self.said:
+                yield self.said[number]
             with self._news:
                 if not self._news.wait_for(lambda n=number: n in self.epochs, WAIT_S):
                     raise Unreachable("the test is over")
@@ -362,13 +366,36 @@ def test_tentative_results_lie_apart_until_they_are_replaced(tmp_path: Path):
     sink = DirectorySink(tmp_path, "shop", "pages")
     said = tmp_path / "_tentative"
     table = pa.table({"page": ["home"]})
-    assert not sink.write(Epoch.of("pages", 0, table, kind="tentative", branch="1@node-1"))
-    assert sink.next == 0
-    assert [path.name for path in said.iterdir()] == ["epoch-000000000000.parquet"]
     assert sink.write(Epoch.of("pages", 0, table))
+    assert not sink.write(Epoch.of("pages", 1, table, kind="tentative", branch="1@node-1"))
+    assert sink.next == 1
+    assert [path.name for path in said.iterdir()] == ["epoch-000000000001.tentative"]
+    assert pq.read_table(said / "epoch-000000000001.tentative").num_rows == 1
+    assert pq.read_table(tmp_path).num_rows == 1, "a reader of the directory"
+    assert [*tmp_path.rglob("*.parquet")] == [sink.path(0)], "one that looks for files"
+    assert sink.write(Epoch.of("pages", 1, table))
     assert list(said.iterdir()) == []
-    assert not sink.write(Epoch.of("pages", 0, table, kind="tentative", branch="1@node-1"))
+    assert not sink.write(Epoch.of("pages", 1, table, kind="tentative", branch="1@node-1"))
     assert list(said.iterdir()) == [], "said too late: the result is there"
+
+
+def test_a_sink_that_follows_meets_tentative_epochs(tmp_path: Path):
+    """They come, are replaced, and are neither counted nor acked as results."""
+    stream, apart = Stream(epoch(0)), tmp_path / "_tentative" / "epoch-000000000001.tentative"
+    stream.said[1] = epoch(1).with_header(kind="tentative", branch="1@node-1")
+    thread = started(stream, tmp_path)
+    deadline_s = time.monotonic() + WAIT_S
+    while not apart.exists():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    assert (thread.sink.next, stream.acked) == (1, 0)
+    stream.add(epoch(1, rows=1))
+    stream.add(epoch(2))
+    assert thread.wait(3, WAIT_S)
+    thread.stop()
+    assert numbers(tmp_path) == [0, 1, 2]
+    assert pq.read_table(sink(tmp_path).path(1)).num_rows == 1, "the stable one"
+    assert not [*tmp_path.rglob("*.tentative")]
 
 
 def test_what_an_earlier_process_said_tentatively_goes(tmp_path: Path):

@@ -1,6 +1,7 @@
 """`unbroken follow`: the epochs of a stream as they come.
 
-Epochs that are lost are told as one line for a whole run of them, when the run has ended:
+Epochs that are lost are told as one line for a whole run of them, when the run has ended, except
+those of which something was said tentatively:
 
     -- epochs 51 to 57 are lost (1,234 rows in)
 
@@ -51,18 +52,20 @@ def register(commands: Any) -> None:
                         help="the first epoch (default: the oldest that is kept)")  # fmt: skip
     parser.add_argument("--count", type=arguments.positive, metavar="N",
                         help="end after N epochs (default: never)")  # fmt: skip
+    parser.add_argument("--stable", action="store_true",
+                        help="leave out what is tentative (default: it is marked)")  # fmt: skip
     arguments.add_json(
         parser,
         "a JSON object per epoch: epoch, kind, rows, lost, lost_total, digest, event_us_min, "
-        "event_us_max, data; branch and stable_to of tentative ones; confirmed, withdrawn and "
-        "added of those that replace one",
+        "event_us_max, data; branch and stable_to of tentative ones; replaces (a branch), "
+        "confirmed, given_up, withdrawn and added of those that replace one",
     )
 
 
 def run(given: argparse.Namespace) -> int:
     """Prints epochs until `--count` or Ctrl-C."""
     console = Console(highlight=False)
-    epochs = connect(given.at).follow(given.stream, given.start)
+    epochs = connect(given.at).follow(given.stream, given.start, tentative=not given.stable)
     taken = islice(epochs, given.count)
     if given.json:
         for epoch in taken:
@@ -84,7 +87,7 @@ def in_runs(epochs: Iterable[Epoch]) -> Iterator[Epoch | list[Header]]:
     run: list[Header] = []
     try:
         for epoch in epochs:
-            if epoch.kind == GAP:
+            if epoch.kind == GAP and not epoch.given_up:
                 run.append(epoch.header)
                 continue
             if run:
@@ -131,7 +134,8 @@ def as_json(epoch: Epoch) -> str:
     if epoch.kind == TENTATIVE:
         told |= {"branch": header.branch, "stable_to": header.stable_to}
     if epoch.replaces is not None:
-        told["confirmed"] = epoch.confirmed
+        told |= {"confirmed": epoch.confirmed, "given_up": epoch.given_up}
+        told["replaces"] = epoch.replaces.header.branch
         for name in ("withdrawn", "added"):
             rows = getattr(epoch.replaces, name)
             told[name] = None if rows is None else rows.to_pylist()

@@ -9,13 +9,14 @@ unbroken.errors.Unreachable: no answer from grpc://127.0.0.1:1 to 'status': ...
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator
 from typing import Any
 
 from unbroken.client.producer import Producer
 from unbroken.client.progress import raise_failure
 from unbroken.epochs import FINAL, Epoch
-from unbroken.errors import UnbrokenError
+from unbroken.errors import UnbrokenError, Unreachable
 from unbroken.node.book import BookReader
 from unbroken.streams.both import Both
 from unbroken.streams.flight import Peer, checked_name
@@ -85,8 +86,7 @@ class Cluster:
                     self._book.tell(stream, ack(consumer, 1, done))
                 epoch = follower.take(timeout_s=POLL_S)
                 if epoch is None:
-                    # Nobody must wait for ever for a fragment that has failed, or one before it.
-                    raise_failure(self.status(), stream)
+                    self._look_for_failures(stream)
                     continue
                 yield epoch
                 # Back here: the caller has done with it.  Only what is final can be done with.
@@ -94,6 +94,12 @@ class Cluster:
                     done = epoch.number
         finally:
             follower.close()
+
+    def _look_for_failures(self, stream: str) -> None:
+        """Nobody must wait for ever for a fragment that has failed, or one before it."""
+        # While the entry is away, or cut off, those who serve the stream may still be heard.
+        with contextlib.suppress(Unreachable):
+            raise_failure(self._entry.act({"do": "status"}, timeout_s=POLL_S), stream)
 
     def status(self) -> dict[str, Any]:
         """What every source, node and fragment does right now."""

@@ -1,11 +1,11 @@
 """Tentative results beside those of a directory sink, which nobody can mistake for them.
 
     out/epoch-000000000411.parquet
-    out/_tentative/epoch-000000000412.parquet      goes when the stable 412 is there
-    out/_tentative/epoch-000000000413.parquet
+    out/_tentative/epoch-000000000412.tentative    goes when the stable 412 is there
+    out/_tentative/epoch-000000000413.tentative    Parquet, like the others
 
-* They are in a folder of their own, with a name that Spark and others pass over: a reader of the
-  directory never sees a mixture.
+* They are in a folder of their own, with a name that Spark and others pass over; and have another
+  ending, for those who look for all `*.parquet`: a reader of the directory never sees a mixture.
 * A stable file is there before the tentative one of its number goes: for a moment both are, never
   neither.
 * What an earlier process left there goes when a sink starts: its branch may be over.
@@ -30,7 +30,7 @@ from unbroken.epochs import TENTATIVE, Epoch
 from unbroken.streams import disk
 
 FOLDER = "_tentative"
-_NAME = re.compile(r"epoch-(\d{12})\.parquet")
+_NAME = re.compile(r"epoch-(\d{12})\.tentative")
 
 
 class SaidFiles:
@@ -60,4 +60,4 @@ class SaidFiles:
         self._path(number).unlink(missing_ok=True)
 
     def _path(self, number: int) -> Path:
-        return self._folder / f"epoch-{number:012d}.parquet"
+        return self._folder / f"epoch-{number:012d}.tentative"

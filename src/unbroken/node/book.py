@@ -35,6 +35,8 @@ class BookReader:
         """`cables`: process to the address through which this reader reaches it."""
         self._entry = entry
         self._cables = cables or {}
+        #: The door of each process to the cable that leads there.
+        self._cable_to: dict[str, str] = {}
         self._lock = threading.Lock()
         self._page: Page = {}
         #: Stream to the highest term under which one replica stands alone, and which.
@@ -71,13 +73,22 @@ class BookReader:
 
     def _through_cables(self, page: Page) -> Page:
         """A source is served by the process of its name, a replica by its node."""
+        self._cable_to |= {
+            address: self._cables.get(name.rpartition("@")[2], address)
+            for replicas in page.values()
+            for name, address in replicas.items()
+        }
         return {
-            stream: {
-                name: self._cables.get(name.rpartition("@")[2], address)
-                for name, address in replicas.items()
-            }
+            stream: {name: self._cable_to[address] for name, address in replicas.items()}
             for stream, replicas in page.items()
         }
+
+    def through(self, door: str) -> str:
+        """Where to call whoever has this door: there, or at the cable that leads there."""
+        if self._cables:
+            self.replicas("")
+        with self._lock:
+            return self._cable_to.get(door, door)
 
     def _peer(self, address: str) -> Peer:
         """One connection per door; doors that the book no longer names are let go."""

@@ -270,7 +270,7 @@ class Hosted:
         try:
             if anew:
                 self._remove(name)
-            with Peer(giver) as peer:
+            with Peer(self._book.through(giver)) as peer:
                 told = peer.act({"do": "consumers", "stream": name})
                 shipped = take_replica(
                     peer, name, self.folder(name),

@@ -92,7 +92,7 @@ class Standby:
             self._prepare()
             try:
                 if giver:
-                    with Peer(giver) as self._peer:
+                    with Peer(self._book.through(giver)) as self._peer:
                         while giver == self.giver and not self._stop.is_set():
                             self._prepare()
                             self._follow(self._peer)
