@@ -7,7 +7,8 @@
 * What the router drops is lost without a word, as in a real partition: nobody refuses, nobody
   closes, and TCP waits longer and longer before it sends again.
 * Nothing outside of these namespaces is touched, and nothing outside can be reached from them.
-* `python namespaces.py` is a process to be run inside: a door, or somebody who calls one.
+* `python namespaces.py` is a process to be run inside: a door, or somebody who calls one; a stream,
+  or somebody who follows it.
 """
 
 from __future__ import annotations
@@ -18,13 +19,23 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
+from unbroken.epochs import Epoch
 from unbroken.errors import UnbrokenError
 from unbroken.streams.flight import Door, Peer
+from unbroken.streams.follow import Follower
+from unbroken.streams.log import EpochLog
 from unbroken.streams.ports import refuses
+from unbroken.streams.serve import StreamDoor
+from unbroken.streams.served import Served
 
 IP_S_MAX = 20.0
 
@@ -177,5 +188,37 @@ def call(address: str) -> None:
         print(json.dumps([answer, time.monotonic() - began_s]), flush=True)
 
 
+def publish(host: str) -> None:
+    """A stream with ten epochs a second; tells its address, and ends with its parent."""
+    with Door(host) as door, tempfile.TemporaryDirectory() as folder:
+        log = EpochLog(Path(folder), "ticks")
+        StreamDoor(door).streams["ticks"] = Served(log, [], keep=0)
+        print(json.dumps(door.address), flush=True)
+        ended = threading.Thread(target=sys.stdin.read, daemon=True)
+        ended.start()
+        while ended.is_alive():
+            log.append(Epoch.of("ticks", log.next, pa.table({"n": [log.next]})))
+            ended.join(0.1)
+
+
+def follow(address: str) -> None:
+    """Two who follow it, one of them with a bound; told how long each heard nothing at most."""
+    silence_s = {"bound": 0.0, "none": 0.0}
+
+    def hear(who: str, wait_s: float | None) -> None:
+        follower, before_s = Follower("ticks", 0, lambda: {"r": address}, wait_s=wait_s), None
+        while True:
+            if follower.take(timeout_s=1.0) is not None:
+                now_s = time.monotonic()
+                silence_s[who] = max(silence_s[who], now_s - (before_s or now_s))
+                before_s = now_s
+
+    for who, wait_s in (("bound", 0.3), ("none", None)):
+        threading.Thread(target=hear, args=(who, wait_s), daemon=True).start()
+    for _ in sys.stdin:
+        print(json.dumps(silence_s), flush=True)
+        silence_s.update(bound=0.0, none=0.0)
+
+
 if __name__ == "__main__":
-    {"serve": serve, "call": call}[sys.argv[1]](sys.argv[2])
+    {"serve": serve, "call": call, "publish": publish, "follow": follow}[sys.argv[1]](sys.argv[2])

@@ -78,8 +78,11 @@ class Inputs:
         arrived: Arrived,
         withdraw: Callable[[str], int | None],
         heard: Callable[[str, Epoch], None] | None = None,
+        wait_s: float | None = None,
     ) -> None:
+        """`wait_s`: as for `Follower`."""
         self._book, self._changed = book, changed
+        self._wait_s = wait_s
         self._heard = heard
         self._arrived, self._withdraw = arrived, withdraw
         self._buffers: dict[str, dict[int, Epoch]] = {name: {} for name in streams}
@@ -99,7 +102,7 @@ class Inputs:
         kind, turn = Follower if self._heard is None else Both, self._turns[name]
         follower = kind(
             name, first, partial(self._book.replicas, name), consumer=self._consumer,
-            begin_anew=partial(self._begin_anew, name, turn),
+            begin_anew=partial(self._begin_anew, name, turn), wait_s=self._wait_s,
         )  # fmt: skip
         with self._changed:
             self._followers[name] = follower

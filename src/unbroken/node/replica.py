@@ -179,9 +179,12 @@ class Replica(Lines):
             )
 
     def _waiting(self, first: int, gate: Gate) -> Waiting:
-        arrived, listen = self._arrived(gate), {}
+        arrived, listen = self._arrived(gate), dict[str, Any]()
         if self._arrivals is not None:
-            listen = {"heard": partial(self._heard, self._arrivals)}
+            listen = {
+                "heard": partial(self._heard, self._arrivals),
+                "wait_s": self._arrivals.silence.bound.answer_s,
+            }
         return Inputs(
             self.fragment.inputs, first, self._book, consumer=self.name, changed=self._changed,
             arrived=arrived, withdraw=(self._arrivals or gate).withdraw, **listen,

@@ -36,14 +36,16 @@ class Both:
         consumer: str = "",
         has: int = 0,
         begin_anew: Callable[[], None] | None = None,
+        wait_s: float | None = None,
     ) -> None:
         """As for `Follower`."""
         self.stream = stream
         self._find = find
         # By headers until it is known that nobody speaks.
         self._stable = Follower(
-            stream, start, find, consumer=consumer, has=has, by_headers=True, begin_anew=begin_anew
-        )
+            stream, start, find, consumer=consumer, has=has, by_headers=True, begin_anew=begin_anew,
+            wait_s=wait_s,
+        )  # fmt: skip
         self._hearing = Hearing(start)
         self._lock = threading.Lock()
         self._closed = threading.Event()

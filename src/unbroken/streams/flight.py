@@ -169,10 +169,12 @@ class Peer:
     after `close` it goes with the last of them.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, apart: bool = False) -> None:
+        """`apart`: with a connection of its own; others to the same address may share one."""
         self.address = address
+        options = [*_CHANNEL, ("grpc.use_local_subchannel_pool", int(apart))]
         try:
-            self._client: Any = flight.FlightClient(address, generic_options=_CHANNEL)
+            self._client: Any = flight.FlightClient(address, generic_options=options)
         except (pa.ArrowException, ValueError) as error:
             raise Unreachable(
                 f"{address!r} is not an address: {error}", hint="write it as grpc://HOST:PORT"

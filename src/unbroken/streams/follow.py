@@ -9,6 +9,8 @@
   longer than `STALL_S` is asked for at the next replica too, and the first one to come is taken: a
   replica that froze between header and body costs that much and no more.
 * A replica whose body did not come is asked to announce again.
+* Who has to know soon that a line is whole again tries other connections while an answer is overdue
+  (`overdue.py`).
 * A stream with one replica is followed by its bodies, header and rows in one answer: there is no
   choice to be made between the two.
 * Headers are read at most `AHEAD_EPOCHS_MAX` ahead of the consumer.
@@ -35,6 +37,7 @@ from unbroken.errors import DiskError, DivergenceError, EpochGone, UnbrokenError
 from unbroken.streams.differing import sample
 from unbroken.streams.flight import Peer
 from unbroken.streams.merge import Fetch, Merge, Serving
+from unbroken.streams.overdue import Overdue
 
 #: Replica name to address of its door.
 Replicas = Mapping[str, str]
@@ -61,14 +64,17 @@ class Follower:
         has: int = 0,
         by_headers: bool = False,
         begin_anew: Callable[[], None] | None = None,
+        wait_s: float | None = None,
     ) -> None:
         """`consumer` is its name, if it has one; everything below `has` was taken before.
 
         `by_headers`: headers come first, also of an only replica: rows may be known already.
         `begin_anew` is called, until this follower is closed, when one replica stands alone and
         something was taken here; without it what was taken is had.
+        `wait_s`: producers without news say so that soon; later than that an answer is overdue.
         """
         self.stream = stream
+        self._overdue = None if wait_s is None else Overdue(wait_s=wait_s)
         self._find = find
         self._consumer, self._has = consumer, has
         self._start, self._begin_anew = start, begin_anew
@@ -90,10 +96,16 @@ class Follower:
         self._at_hand: dict[tuple[str, int], Epoch] = {}
         #: Bodies that stall, asked for by a `take` that had something else to do.
         self._stalled: dict[Future[Epoch | None], Fetch] = {}
+        #: The connection by which each body is asked for that has not come.
+        self._asked_by: dict[Future[Epoch | None], Peer | None] = {}
         #: The next header to ask each replica for.
         self._ask_from: dict[str, int] = {}
         self._watch()
         threading.Thread(target=self._keep_watching, daemon=True, name=f"watch-{stream}").start()
+        if self._overdue is not None:
+            threading.Thread(
+                target=self._keep_trying, args=(self._overdue,), daemon=True, name=f"try-{stream}"
+            ).start()
 
     @property
     def next(self) -> int:
@@ -172,6 +184,7 @@ class Follower:
             done, _ = wait(asked, STALL_S, return_when=FIRST_COMPLETED)
             for future in done:
                 came_from = asked.pop(future)
+                self._asked_by.pop(future, None)
                 epoch = future.result()
                 with self._changed:
                     # Under one lock: nobody is told of what was taken in between.
@@ -186,6 +199,7 @@ class Follower:
                     self._changed.notify_all()
             with self._changed:
                 another = self._merge.wanted(besides={f.replica for f in asked.values()})
+                another = another or self._by_a_new_connection(asked)
             if another is not None:
                 asked[self._ask(another)] = another
             elif not done and unless():
@@ -193,9 +207,16 @@ class Follower:
                 return None
         return None
 
+    def _by_a_new_connection(self, asked: Mapping[Future[Epoch | None], Fetch]) -> Fetch | None:
+        """A body that is asked for by a connection which was replaced since."""
+        by = {fetch: {self._asked_by.get(f) for f in asked if asked[f] == fetch}
+              for fetch in asked.values()}  # fmt: skip
+        return next((each for each in by if self._peers.get(each.replica) not in by[each]), None)
+
     def _ask(self, fetch: Fetch) -> Future[Epoch | None]:
         """Fetches in a thread that nobody has to wait for, also not at the end of the process."""
         answer: Future[Epoch | None] = Future()
+        self._asked_by[answer] = self._peers.get(fetch.replica)
 
         def run() -> None:
             try:
@@ -242,14 +263,42 @@ class Follower:
                 listener = self._listeners.get(replica)
                 if self._closed.is_set() or (listener is not None and listener.is_alive()):
                     continue
-                if replica in self._peers:
-                    self._peers[replica].close()
-                self._peers[replica] = peer = Peer(address)
-                self._listeners[replica] = threading.Thread(
-                    target=self._listen, args=(replica, peer), daemon=True,
-                    name=f"listen-{self.stream}-{replica}",
-                )  # fmt: skip
-                self._listeners[replica].start()
+                self._listen_by(replica, Peer(address))
+
+    def _listen_by(self, replica: str, peer: Peer) -> None:
+        """Under `watching`: listens to a replica by this connection from now on."""
+        if replica in self._peers:
+            self._peers[replica].close()
+        self._peers[replica] = peer
+        self._listeners[replica] = threading.Thread(
+            target=self._listen, args=(replica, peer), daemon=True,
+            name=f"listen-{self.stream}-{replica}",
+        )  # fmt: skip
+        self._listeners[replica].start()
+
+    def _keep_trying(self, overdue: Overdue) -> None:
+        """Tries other connections to whoever owes an answer."""
+        while not self._closed.wait(overdue.wait_s / 2):
+            with self._changed:
+                due = overdue.due(time.monotonic())
+            for replica in due:
+                reached = self._try(replica, overdue.wait_s)
+                with self._changed:
+                    overdue.tried(replica, reached=reached)
+
+    def _try(self, replica: str, timeout_s: float) -> bool:
+        """Whether another connection gets through; then the questions go there."""
+        old = self._peers[replica]
+        peer, reached = Peer(old.address, apart=True), False
+        with contextlib.suppress(UnbrokenError):
+            peer.act({"do": "extent", "stream": self.stream}, timeout_s=timeout_s)
+            reached = True
+        with self._watching:
+            if reached and self._peers[replica] is old and not self._closed.is_set():
+                self._listen_by(replica, peer)
+                return True
+        peer.close()
+        return False
 
     def _heeds(self, term: int, replica: str) -> bool:
         """Drops everybody but `replica`; False: that is for another follower to do."""
@@ -269,7 +318,7 @@ class Follower:
     def _listen(self, replica: str, peer: Peer) -> None:
         with self._changed:
             self._ask_from[replica] = self._merge.next
-        while not self._closed.is_set():
+        while not self._closed.is_set() and self._peers[replica] is peer:
             if not self._merge.allows(replica):
                 with self._watching:
                     self._listeners.pop(replica, None)
@@ -325,10 +374,13 @@ class Follower:
                 lambda: self._closed.is_set() or self._ask_from[replica] < self._merge.next + ahead
             )
             start = self._ask_from[replica]
-            asks = {
+            asks: dict[str, Any] = {
                 "stream": self.stream, "consumer": self._consumer, "next": self._position(),
                 "term": self._merge.alone[0],
             }  # fmt: skip
+            if self._overdue is not None:
+                asks["wait_s"] = self._overdue.wait_s
+                self._overdue.asked(replica, now_s=time.monotonic())
         try:
             epochs = self._next_epoch(replica, peer, start, asks) if alone else []
             headers = [epoch.header for epoch in epochs]
@@ -340,6 +392,10 @@ class Follower:
                     self._ask_from[replica] = self._merge.next
                     return
             raise
+        finally:
+            with self._changed:
+                if self._overdue is not None and self._peers[replica] is peer:
+                    self._overdue.answered(replica)
         with self._changed:
             self._gone.discard(replica)
             self._merge.announced(replica, headers)

@@ -1,14 +1,15 @@
 """Serving streams at a door: headers, bodies and acks, the same for sources and fragments.
 
 extent  {stream}                       the first epoch that is there, and the next number
-headers {stream, from, consumer, next, term}
-                                       those from there on; waits a while for the first.  Who
+headers {stream, from, consumer, next, term, wait_s}
+                                       those from there on; waits a while for the first, not
+                                       longer than `wait_s` if that is said.  Who
                                        asks has everything below `next` (below `from` if
                                        unsaid; None: a tentative branch asks, it does not count)
                                        and takes from nobody of an older term
 epoch   {stream, number}               header and rows
 header  {stream, number}               header alone, also of what was trimmed not long ago
-epoch   {stream, number, consumer, next, term}
+epoch   {stream, number, consumer, next, term, wait_s}
                                        the same, and waits a while for it: headers and body in
                                        one answer, for a stream that has one replica
 expect  {stream, consumer, term, like} this consumer holds back trimming from now on
@@ -67,7 +68,7 @@ class StreamDoor:
         start = log.first if command["from"] is None else int(command["from"])
         if command["from"] is not None:
             self._asked(served, command, start)
-        self._wait(served, start)
+        self._wait(served, start, command)
         if served.begins_later:
             return []
         return [header.to_json() for header in log.headers(start)]
@@ -80,7 +81,7 @@ class StreamDoor:
         served, number = self[command["stream"]], int(command["number"])
         if "consumer" in command:  # It may not be there yet.
             self._asked(served, command, number)
-            self._wait(served, number)
+            self._wait(served, number, command)
             if served.begins_later or served.log.next <= number:
                 return None
         return served.log.read(number).stamped()
@@ -94,9 +95,10 @@ class StreamDoor:
             served.asked(name and checked_consumer(name), int(lacks), term=term)
 
     @staticmethod
-    def _wait(served: Served, number: int) -> None:
+    def _wait(served: Served, number: int, command: Command) -> None:
+        wait_s = min(POLL_S, max(0.0, float(command.get("wait_s", POLL_S))))
         # While it is not known where the stream begins, who asks may have more to say soon.
-        served.log.wait(number, HEARING_S if served.begins_later else POLL_S)
+        served.log.wait(number, HEARING_S if served.begins_later else wait_s)
 
     def _extent(self, command: Command) -> dict[str, int]:
         served = self[command["stream"]]

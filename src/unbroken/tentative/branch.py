@@ -73,6 +73,15 @@ class Bound:
         return None if self.when_cut == SUSPEND else WAITING_PART * self.delay_s_max
 
     @property
+    def answer_s(self) -> float:
+        """Producers without news say so that soon: a line that is whole again is found in time.
+
+        >>> round(Bound(3.0).answer_s, 3), Bound(600.0).answer_s
+        (0.3, 2.0)
+        """
+        return min(2.0, (1.0 - WAITING_PART) * self.delay_s_max)
+
+    @property
     def text(self) -> str:
         """The bound in a sentence.
 

@@ -31,7 +31,7 @@ class Inputs:
         self, world: World, network: Network, watch: Any, streams: Sequence[str], first: int,
         book: Any, *, consumer: str, changed: Any, arrived: Arrived,
         withdraw: Callable[[str], int | None],
-        heard: Callable[[str, Epoch], None] | None = None,
+        heard: Callable[[str, Epoch], None] | None = None, wait_s: float | None = None,
     ) -> None:  # fmt: skip
         self._changed, self._arrived, self._consumer = changed, arrived, consumer
         self._world, self._network, self._watch, self._heard = world, network, watch, heard

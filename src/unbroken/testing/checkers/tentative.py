@@ -217,10 +217,10 @@ class Tentative(Checkers):
              for name in silent),
             default=came_s,
         )  # fmt: skip
-        return min(self._told(waiting, stream, number), max(0.0, came_s - heard_s))
+        return min(self._tells_s(waiting, stream, number), float(max(0.0, came_s - heard_s)))
 
     @staticmethod
-    def _told(waiting: Any, stream: str, number: int) -> float:
+    def _tells_s(waiting: Any, stream: str, number: int) -> float:
         """What a stable epoch that is here tells of its waits."""
         epoch = waiting._buffers[stream].get(number)
         return 0.0 if epoch is None else float(epoch.header.waited_s)
@@ -238,7 +238,7 @@ class Tentative(Checkers):
             if (name, number) in came_s
         }
         total_s = max(
-            (max(before, self._told(waiting, name, number)) + now_s - came_s[name, number]
+            (max(before, self._tells_s(waiting, name, number)) + now_s - came_s[name, number]
              for name, before in upstream_s.items()),
             default=0.0,
         )  # fmt: skip
