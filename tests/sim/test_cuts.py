@@ -16,10 +16,12 @@ FIXED, FRESH = 50, FRESH_OF_ALL // 4
 RELAYS = (Piece("a", "map", ("s1",), "restart"), Piece("b", "map", ("s2",), "restart"))
 
 
-def life(*faults: Fault, protection: str = "restart", bound_s: float = 2.0, **how: str) -> Life:
+def life(
+    *faults: Fault, protection: str = "restart", bound_s: float = 2.0, nodes: int = 3, **how: str
+) -> Life:
     """Node-1 and node-2 have the relays, node-3 what joins them."""
     joins = Piece("c", "union", ("a", "b"), protection, max_delay=bound_s, **how)
-    return Life(7, 3, ("s1", "s2"), (*RELAYS, joins), 160, faults, ("c",))
+    return Life(7, nodes, ("s1", "s2"), (*RELAYS, joins), 160, faults, ("c",))
 
 
 def lived(one: Life) -> Sim:
@@ -123,6 +125,27 @@ def test_a_second_cut_during_the_correction():
     assert goes_on < 8.2
     assert again > 11.2
     assert len(sim.watch.said) == 1, "one branch bridges both"
+
+
+def test_copies_that_saw_different_inputs_end_up_equal():
+    """One lacks a, the other b, at the same time: two branches, one stable stream."""
+    placed = Sim(life(protection="active", nodes=4)).setup.placement
+    there, here = placed["c"]
+    sim = lived(
+        life(
+            Fault(5.0, "cut", there, 5.0, *placed["a"]), Fault(5.0, "cut", here, 5.0, *placed["b"]),
+            protection="active", nodes=4,
+        )
+    )  # fmt: skip
+    assert {branch.partition("@")[2] for _, branch in sim.watch.said} == {there, here}
+    assert says(sim, "going tentative: a silent")
+    assert says(sim, "going tentative: b silent")
+    logs = [
+        sim.disk(node).logs[f"{sim.fragment_folder(node, 'c')}/output"] for node in (there, here)
+    ]
+    common = logs[0].keys() & logs[1].keys()
+    assert len(common) > 50
+    assert all(logs[0][n].digest == logs[1][n].digest for n in common)
 
 
 def test_a_node_that_was_paused_forgives():

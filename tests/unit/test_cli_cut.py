@@ -15,6 +15,7 @@ import unbroken as ub
 from unbroken.cli.main import main
 from unbroken.errors import UnbrokenError, Unreachable
 from unbroken.local import LocalCluster
+from unbroken.node.book import BookReader
 from unbroken.node.setup import Setup
 from unbroken.streams.cables import Cables
 from unbroken.streams.flight import Door, Peer
@@ -153,3 +154,19 @@ def test_whoever_started_a_cluster_without_cables_hears_the_same(tmp_path: Path)
     query.sink(query.source("clicks", "page STRING"))
     with pytest.raises(UnbrokenError, match="no cables to pull"):
         LocalCluster(query, folder=tmp_path).cut("node-1", "keeper")
+
+
+def test_shipments_go_through_cables_too(wired: Wired):
+    """Control names a door; whoever takes a checkpoint there calls at its own cable."""
+    page = {"a": {"a@node-2": wired.doors["node-2"].address}}
+    wired.entry.on_act("book", lambda command: {"streams": page, "alone": {}})
+    with Peer(wired.entry.address) as entry:
+        book = BookReader(entry, cables=wired.cables.doors["node-3"])
+        door = book.through(wired.doors["node-2"].address)
+        assert book.through("grpc://127.0.0.1:1") == "grpc://127.0.0.1:1", "no cable leads there"
+        assert BookReader(entry).through("grpc://127.0.0.1:1") == "grpc://127.0.0.1:1"
+    with Peer(door) as giver:
+        assert giver.act({"do": "who"}) == "node-2"
+        wired.cables.cut("node-2", "node-3")
+        with pytest.raises(Unreachable):
+            giver.act({"do": "who"}, timeout_s=0.5)

@@ -183,13 +183,26 @@ def some() -> list[Found]:
 
 
 def test_the_table_has_a_line_per_cut_and_says_what_came_to_no_end():
-    lines = report.words(some()).splitlines()
+    lines = report.words(some(), 3.0).splitlines()
     assert lines[0].split()[:2] == ["cut", "s"]
     assert lines[2].split() == [
         "union,", "process", "8", "3.10", "0.50", "700", "87.5", "4.00", "9", "1", "8", "0", "0",
         "0", "0",
     ]  # fmt: skip
     assert lines[-1] == "join, process: failed: no room"
+
+
+def test_promises_that_were_not_kept_are_told():
+    """Not those of suspend, which makes none, nor of a machine that is too slow for its epochs."""
+    process, suspend, _ = some()
+    assert process.broken(3.0) == suspend.broken(3.0) == []
+    (late,) = process.broken(1.0)
+    assert late == "a cut of 8 s: a new result waited for 3.1 s, X is 1 s and an epoch 1 s"
+    (unmasked,) = process.broken(10.0)
+    assert unmasked == "a cut of 8 s is shorter than 9 s, and 9 epochs were tentative"
+    assert f"union, process: {late}" in report.words(some(), 1.0)
+    slow = Found("union", "process", "a union", cells=[Cell(2, 10, Effect(9.0, 1.5, 4.0, said=3))])
+    assert slow.broken(3.0) == []
 
 
 def test_the_figure_has_two_panels_per_shape_and_a_line_per_choice():
@@ -234,8 +247,9 @@ def test_the_command_tells_writes_and_ends_with_1_if_a_stable_row_differs(
     monkeypatch.setattr(bench_partition, "measure", measured)
     given = (*PARTITION, "--shapes", "union", "--json", "--out", "here")
     assert main((*given, "--policies", "process")) == 0
+    assert main((*given, "--policies", "process", "--x", "1")) == 1, "a promise was not kept"
     assert main((*given, "--policies", "process,delay", "--quick")) == 1
-    assert done == [("union", "process"), ("union", "process"), ("union", "delay")]
+    assert done == [("union", "process")] * 3 + [("union", "delay")]
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (told["x_s"], told["lengths_s"]) == (3.0, [2.0, 8.0])
     assert told == json.loads(Path("here/partition.json").read_text())

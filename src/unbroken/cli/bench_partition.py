@@ -31,7 +31,8 @@ def register(kinds: Any) -> None:
         "  unbroken bench partition --shapes union --lengths 5,20\n\n"
         "One cluster per shape and choice, one after the other, cut for every length and healed.\n"
         "All of it takes an hour; Ctrl-C ends early and shows what was measured.  Writes\n"
-        "partition.json and partition.svg.  Ends with 1 if a stable row is not as undisturbed.",
+        "partition.json and partition.svg.  Ends with 1 if a stable row is not as undisturbed, a\n"
+        "result waited for longer than X and an epoch, or a short cut was not masked.",
     )  # fmt: skip
     parser.add_argument("--lengths", metavar="S,S",
                         help=f"how long cuts are, in seconds (default: {LENGTHS})")  # fmt: skip
@@ -77,12 +78,12 @@ def run(given: argparse.Namespace) -> int:
         _show(found, given, lengths)
     if not any(each.cells for each in found):
         raise UnbrokenError("nothing could be measured", hint="the reasons are above")
-    return 1 if any(each.failed for each in found) else 0
+    return 1 if any(each.failed or each.broken(given.x) for each in found) else 0
 
 
 def _show(found: list[Found], given: argparse.Namespace, lengths: list[float]) -> None:
     result = report.to_json(found, x_s=given.x, rate=given.rate, lengths_s=lengths)
-    print(json.dumps(result) if given.json else report.words(found), flush=True)
+    print(json.dumps(result) if given.json else report.words(found, given.x), flush=True)
     if any(each.cells for each in found):
         (given.out / "partition.json").write_text(json.dumps(result, indent=1) + "\n")
         (given.out / "partition.svg").write_text(report.draw(found, given.x))

@@ -31,6 +31,8 @@ from unbroken.measure.course import MEASURED, STALE_S_MAX, UNDER_WAY, Course
 from unbroken.measure.ears import USUAL_EPOCHS, Ears, Effect
 from unbroken.measure.offer import Offer
 from unbroken.measure.shapes import FAR, NEAR, Shape
+from unbroken.measure.workload import EPOCH_S
+from unbroken.tentative.branch import SUSPEND, WAITING_PART
 
 #: Spark is warm after so many results, and ready to be cut when so many in a row are this late at
 #: most.
@@ -87,6 +89,29 @@ class Found:
         """Whether it came to no end, or to a wrong one."""
         open_ones = any(cell.effect.open for cell in self.cells)
         return self.differs or open_ones or self.outcome.startswith("failed")
+
+    def broken(self, x_s: float) -> list[str]:
+        """What was promised and not kept, in sentences: results within X and an epoch, and nothing
+        tentative in a failure that is shorter than what may be waited.
+
+        Nothing is promised where an epoch takes longer than it lasts when nothing is cut.
+
+        >>> slow = Cell(5.0, first=40, effect=Effect(4.4, 0.5, 4.0))
+        >>> Found("union", "delay", "union of three", cells=[slow]).broken(3.0)
+        ['a cut of 5 s: a new result waited for 4.4 s, X is 3 s and an epoch 1 s']
+        """
+        told = []
+        for cell in self.cells:
+            effect, cut = cell.effect, f"a cut of {cell.length_s:g} s"
+            if (effect.usual_s or 0.0) > EPOCH_S:
+                continue
+            if self.when_cut != SUSPEND and (effect.wait_s or 0.0) > x_s + EPOCH_S:
+                told.append(f"{cut}: a new result waited for {effect.wait_s:.1f} s, X is {x_s:g} s "
+                            f"and an epoch {EPOCH_S:g} s")  # fmt: skip
+            if effect.said and cell.length_s < WAITING_PART * x_s:
+                told.append(f"{cut} is shorter than {WAITING_PART * x_s:g} s, and {effect.said} "
+                            "epochs were tentative")  # fmt: skip
+        return told
 
     def to_json(self) -> dict[str, Any]:
         """All of it, for programs.

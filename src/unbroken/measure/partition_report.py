@@ -32,10 +32,10 @@ _COLOURS = {"process": "#1b7837", "delay": "#2166ac", "suspend": "#d6604d"}
 _NEAR = 14
 
 
-def words(found: Sequence[Found]) -> str:
-    """The table, and what came to no end.
+def words(found: Sequence[Found], x_s: float) -> str:
+    """The table, what was promised and not kept, and what came to no end.
 
-    >>> print(words([Found("join", "delay", "a join", outcome="failed: no room")]))
+    >>> print(words([Found("join", "delay", "a join", outcome="failed: no room")], x_s=3.0))
     join, delay: failed: no room
     """
     cells = [(each, cell) for each in found for cell in each.cells]
@@ -45,6 +45,7 @@ def words(found: Sequence[Found]) -> str:
         if each.differs:
             lines.append(f"{each.shape}, {each.when_cut}: the stable rows are not those of an "
                          f"undisturbed run: {each.difference}")  # fmt: skip
+        lines += [f"{each.shape}, {each.when_cut}: {text}" for text in each.broken(x_s)]
         if each.outcome != MEASURED:
             lines.append(f"{each.shape}, {each.when_cut}: {each.outcome}")
     return "\n".join(lines)
