@@ -63,7 +63,7 @@ class Fake:
                 self.ears.take(now_s, Heard(tick, STABLE, 3, sealed_s=now_s))
             else:
                 self._open.append(Heard(tick, TENTATIVE, 2, sealed_s=now_s))
-                if now_s > self._cut_s + BOUND_S:
+                if now_s > self._open[0].sealed_s + BOUND_S:  # What came first has waited.
                     self._say(now_s)
 
     def _say(self, now_s: float) -> None:
