@@ -34,10 +34,10 @@ import pyarrow as pa
 from unbroken import schemas
 from unbroken.definitions import line_of_user, seconds
 from unbroken.errors import DefinitionError, UnbrokenError
-from unbroken.policies import Policy, Restart
+from unbroken.policies import Gap, Policy, Restart, Upstream
 from unbroken.policies.guarantee import check_way, gaps_before
 from unbroken.streams.flight import checked_name
-from unbroken.streams.giving_up import WAIT, WHEN_FULL
+from unbroken.streams.giving_up import GIVE_UP, WAIT, WHEN_FULL
 from unbroken.tentative.branch import Bound
 from unbroken.tentative.given import bound_of
 
@@ -270,6 +270,22 @@ class Query:
     def consumers(self, name: str) -> list[str]:
         """The fragments that read stream `name`."""
         return [f.name for f in self.fragments.values() if name in f.inputs]
+
+    def gives_up(self, name: str) -> bool:
+        """Whether a full log of this stream gives up its oldest epochs: its sources all do.
+
+        >>> query = Query("shop")
+        >>> clicks = query.source("clicks", "page STRING", when_full="give_up")
+        >>> _ = query.fragment(clicks)(lambda clicks: clicks, name="pages")
+        >>> query.gives_up("pages")
+        True
+        """
+        stream = self[name]
+        if isinstance(stream, Source):
+            return stream.when_full == GIVE_UP
+        # What is rebuilt from the logs of others must find there what it was made of.
+        kept = isinstance(stream.policy, Upstream | Gap)
+        return not kept and all(map(self.gives_up, stream.inputs))
 
     def check(self) -> list[Stream]:
         """All streams in the order of the data, or what is wrong with the graph as a whole."""

@@ -23,6 +23,7 @@ from unbroken.errors import CheckpointLost, FenceError, UnbrokenError
 from unbroken.gate import Gate
 from unbroken.node.inputs import Waiting
 from unbroken.node.oldest import OldestSession
+from unbroken.node.room import Room
 from unbroken.node.staged import Staged
 from unbroken.query import Fragment
 from unbroken.streams.flight import POLL_S
@@ -68,6 +69,8 @@ class Health:
         #: serves it.
         self.holder: Callable[[], str] = lambda: "nobody"
         self.standstill: Callable[[], str] = lambda: ""
+        #: Where a full output log gives up its oldest epochs; None: it waits.
+        self.room: Room | None = None
         #: What the replica does, in a sentence.
         self.sentence = "starting"
 
@@ -189,7 +192,8 @@ class Health:
         """What `unbroken status` shows of the replica."""
         failure = self._failure() or self._stands_still()
         trouble = self._oldest.trouble if self._oldest is not None else ""
-        sentence = f"{self.sentence}; {trouble}" if trouble else self.sentence
+        given_up = self.room.told if self.room is not None else ""
+        sentence = "; ".join(filter(None, (self.sentence, trouble, given_up)))
         return {
             "inputs": self.fragment.inputs,
             "term": self.term,

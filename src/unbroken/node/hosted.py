@@ -38,6 +38,7 @@ from unbroken.node.book import BookReader
 from unbroken.node.lines import PlanFor
 from unbroken.node.rehearsal import Rehearsals
 from unbroken.node.replica import Replica
+from unbroken.node.room import Room
 from unbroken.node.staged import STAGED
 from unbroken.node.standby import Standby
 from unbroken.node.tries import Tries
@@ -192,6 +193,9 @@ class Hosted:
             may_trim=lambda: time.monotonic() < self._trusted_until_s,
             bytes_max=self._setup.log_bytes_max,
         )  # fmt: skip
+        if self._query.gives_up(name):
+            schema = self._plans[name].schema
+            replica.room = Room(replica.log, schema, bytes_max=self._setup.log_bytes_max)
         served.tentative = replica.said
         replica.holder = lambda: served.holder or "nobody"
         replica.standstill = lambda: served.standstill
@@ -401,6 +405,11 @@ class Hosted:
         self.lost.discard(name)
 
     # What others ask.
+
+    def make_room(self) -> None:
+        """Full logs whose users would rather lose the oldest than stop."""
+        for replica in list(self.replicas.values()):
+            replica.make_room()
 
     def acks(self) -> list[tuple[str, dict[str, Any]]]:
         """What to tell producers, of all that is hosted here: (stream, ack)."""

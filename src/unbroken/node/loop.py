@@ -197,6 +197,7 @@ class Node:
             except DiskError as error:
                 # Nothing was trimmed that is not noted; it is tried again until there is room.
                 print(error, file=sys.stderr, flush=True)
+        self._hosted.make_room()
 
     def _report(self) -> None:
         report = {

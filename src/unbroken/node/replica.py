@@ -281,6 +281,14 @@ class Replica(Lines):
             return "waiting: no standby has confirmed the output, and no more can be kept"
         return ""
 
+    def make_room(self) -> None:
+        """Gives up the oldest epochs of a full log, if that is what the user wants."""
+        told = self.room.look(now_s=time.monotonic()) if self.room is not None else ""
+        if told:
+            print(f"{self.name}: {told}", flush=True)
+            with self._changed:
+                self._changed.notify_all()
+
     def _committed(self, epoch: int) -> None:
         """Batch `epoch` is in Spark's commit log: only now may anything be promised."""
         assert self._gate is not None

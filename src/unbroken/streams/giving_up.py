@@ -9,6 +9,7 @@
   send may: whoever lags behind another copy of itself is removed meanwhile, and repaired.  Then the
   oldest epochs become gaps, number by number, each with the rows that it cost.  Until somebody who
   lagged has got on, nobody waits again.
+* Fragments behind such sources do the same (`node.room`).
 * A gap of a source stands for itself: it is not counted up in the headers that follow, because
   these are whole for everybody who was not cut off.  Whoever takes it counts it (`is_given_up`).
 * The newest epoch stays: its header says where a source goes on that is started again.
@@ -57,12 +58,13 @@ def gap_fields(header: Header) -> dict[str, int]:
     """
     lost = header.rows + header.lost
     return {
-        "lost": lost, "gaps_total": 1, "lost_total": lost, "gaps_here": 1, "lost_here": lost,
+        "lost": lost, "gaps_total": header.gaps_total + 1,
+        "lost_total": header.lost_total + header.rows, "gaps_here": 1, "lost_here": lost,
     }  # fmt: skip
 
 
 def is_given_up(header: Header) -> bool:
-    """Whether a source has given it up: nobody but its consumer counts that.
+    """Whether a full log has given it up: nobody but its consumer counts that.
 
     >>> gap = Header("clicks", 412, GAP, **gap_fields(Header("clicks", 412, rows=30)))
     >>> is_given_up(gap), is_given_up(Header("counts", 412, GAP, fingerprint="made by code"))

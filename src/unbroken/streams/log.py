@@ -195,7 +195,7 @@ class EpochLog:
     def give_up(self, number: int, schema: pa.Schema) -> int:
         """The rows of an epoch go, and a gap says how many there were; tells that.
 
-        For sources only: what they have given up nobody else has.
+        It has no fingerprint: nobody has computed it.
         """
         with self._removing:
             with self._changed:

@@ -33,6 +33,7 @@ from dataclasses import dataclass, field
 
 from unbroken.epochs import Header, contradict
 from unbroken.errors import DivergenceError
+from unbroken.streams.giving_up import is_given_up
 
 #: Digests of taken epochs that are still compared with late copies.
 REMEMBERED_MAX = 1000
@@ -141,6 +142,8 @@ class Merge:
                 self._copies[header.number] = _Copies(header, [replica])
 
     def _same_code(self, replica: str, header: Header) -> bool:
+        if is_given_up(header):
+            return True  # Nobody has computed it.
         if self._fingerprint is None:
             self._fingerprint = header.fingerprint
         if header.fingerprint == self._fingerprint:
