@@ -1,6 +1,7 @@
 """A cluster whose nodes have a network namespace each: `test_namespaces.py` runs it in one more.
 
-python spread_cluster.py PREFIX: reads no input, and prints one JSON object with what a client saw.
+python spread_cluster.py PREFIX nodes|hub: cuts two nodes off from each other, or one of them from
+the namespace of keeper, control and client; prints one JSON object with what the client saw.
 """
 
 from __future__ import annotations
@@ -81,5 +82,32 @@ def watch(network: Network) -> dict[str, Any]:
         }
 
 
+def from_the_hub(network: Network) -> dict[str, Any]:
+    """Cuts one node off from keeper, control and client; tells what the client saw in the end."""
+    SpreadCluster.network = network
+    with SpreadCluster(two_sites(), len(NODES), host=network.addresses[HUB]) as cluster:
+        reader = node_of(cluster, "counts")
+        driver, client = Driver(cluster), Client(cluster, "counts")
+        for _ in range(5):
+            driver.step(1, pause_s=0.0)
+            until(lambda: len(client.stable) == driver.sent, "the first epochs are slow")
+        network.cut(HUB, reader)
+        driver.step(CUT_EPOCHS)
+        during = len(client.stable)
+        told = cluster.status()["nodes"][reader]
+        network.heal()
+        driver.step(4)
+        until(lambda: len(client.stable) == driver.sent, lambda: str(cluster.status()))
+        return {
+            "sent": driver.sent,
+            "during": during,
+            "told": told,
+            "stable": [epoch.digest for epoch in client.stable],
+            "said": [epoch.number for epoch in client.tentative],
+            "replaced": [epoch.number for epoch in client.stable if epoch.replaces],
+        }
+
+
 if __name__ == "__main__":
-    print(json.dumps(watch(Network([HUB, *NODES], sys.argv[1]))), flush=True)
+    what = {"nodes": watch, "hub": from_the_hub}[sys.argv[2]]
+    print(json.dumps(what(Network([HUB, *NODES], sys.argv[1]))), flush=True)

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import spread_cluster
@@ -111,6 +112,36 @@ def test_who_has_a_bound_finds_a_line_that_is_whole_again_before_tcp_does(networ
     assert beyond_s["bound"] < beyond_s["none"] / 2
 
 
+def spread(what: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """What a client saw of a cluster whose nodes have a namespace each, and their addresses."""
+    here = Path(spread_cluster.__file__)
+    with Network([spread_cluster.HUB, *spread_cluster.NODES]) as network:
+        inside = network.inside(spread_cluster.HUB)
+        command = [*inside, sys.executable, str(here), network.prefix, what]
+        path = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        ran = subprocess.run(
+            command, capture_output=True, text=True, timeout=WAIT_S, env=path, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+        hosts = {name: network.addresses[name] for name in spread_cluster.NODES}
+        return json.loads(ran.stdout.splitlines()[-1]), hosts
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_node_that_is_cut_off_from_keeper_and_control_comes_back():
+    """It reaches the sites it reads, and nobody who would tell it that it is replaced.
+
+    Goal: nothing is lost, repeated or wrong, and the client, which could not hear it either, has
+    everything in the end.
+    Method: 14 s of dropped packets between the node and the namespace of all others.
+    """
+    saw, _ = spread("hub")
+    assert saw["during"] < saw["sent"], "nobody heard it meanwhile"
+    assert saw["replaced"] == saw["said"], "what it said, if anything, is replaced"
+    assert saw["stable"] == [epoch.digest for epoch in undisturbed(saw["sent"])["counts"]]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_results_go_on_and_are_corrected_when_packets_are_dropped():
@@ -120,16 +151,7 @@ def test_results_go_on_and_are_corrected_when_packets_are_dropped():
     stable stream is in the end that of an undisturbed run.
     Method: keeper, control and client are in a fourth namespace, which reaches all of them.
     """
-    here = Path(spread_cluster.__file__)
-    with Network([spread_cluster.HUB, *spread_cluster.NODES]) as network:
-        command = [*network.inside(spread_cluster.HUB), sys.executable, str(here), network.prefix]
-        path = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        ran = subprocess.run(
-            command, capture_output=True, text=True, timeout=WAIT_S, env=path, check=False
-        )
-        assert ran.returncode == 0, ran.stderr
-        saw = json.loads(ran.stdout.splitlines()[-1])
-        hosts = {name: network.addresses[name] for name in spread_cluster.NODES}
+    saw, hosts = spread("nodes")
     print({key: saw[key] for key in saw if key.endswith("_s")})
     for name, host in hosts.items():
         assert saw["addresses"][name].startswith(f"grpc://{host}:")
