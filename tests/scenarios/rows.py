@@ -8,30 +8,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from unbroken.testing import Fault, Life, Piece, Sim, broken, broken_branches
-from unbroken.testing.broken import Change
-from unbroken.testing.life import SMALL_KEEP_EPOCHS
+from lived import Lived, life, rule
+
+from unbroken.testing import Fault, Piece, Sim, broken, broken_branches
 from unbroken.testing.variants import VARIANTS
-
-Check = Callable[[Sim], bool]
-
-
-@dataclass(frozen=True)
-class Lived:
-    """A life in which the row happens."""
-
-    life: Life
-    #: Patterns for lines "who: text" of the story, each after the one before.
-    shows: tuple[str, ...]
-    #: Patterns that no line may have.
-    never: tuple[str, ...] = ()
-    #: The rule left out: then this life goes another way.
-    without: Callable[[], list[Change]] | None = None
-    #: What else must be so in the end.
-    also: Check | None = None
 
 
 @dataclass(frozen=True)
@@ -39,26 +21,6 @@ class Shown:
     """Tests that show the row with real processes, files or Spark: `file::function`."""
 
     tests: tuple[str, ...]
-
-
-def rule(name: str) -> Callable[[], list[Change]]:
-    """Leaves a rule out, as the variant called `name` does."""
-    return VARIANTS[name].changes
-
-
-def life(
-    pieces: Sequence[Piece], faults: Sequence[Fault], *, nodes: int = 3, epochs: int = 200,
-    sinks: tuple[str, ...] = (), seed: int = 7, log_bytes_max: int = 0,
-) -> Life:  # fmt: skip
-    """A life by hand; unless told otherwise whatever nobody reads has a sink."""
-    read = {stream for piece in pieces for stream in piece.inputs}
-    made = {piece.name for piece in pieces}
-    sinks = sinks or tuple(sorted(made - read))
-    sources = tuple(sorted(read - made))
-    made_life = Life(seed, nodes, sources, tuple(pieces), epochs, tuple(faults), sinks)
-    if not log_bytes_max:
-        return made_life
-    return replace(made_life, log_bytes_max=log_bytes_max, keep_epochs=SMALL_KEEP_EPOCHS)
 
 
 def _missed_numbers_are_empty(sim: Sim) -> bool:
