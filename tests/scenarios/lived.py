@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from unbroken.testing import SMALL_KEEP_EPOCHS, Fault, Life, Piece, Sim, Violation
+from unbroken.testing import SMALL_KEEP_EPOCHS, Checkers, Fault, Life, Piece, Sim, Violation
 from unbroken.testing.broken import Change
 from unbroken.testing.patches import patched
 from unbroken.testing.variants import VARIANTS
@@ -36,6 +36,10 @@ class Lived:
     without: Rule | None = None
     #: What else must be so in the end.
     also: Callable[[Sim], bool] | None = None
+    #: What is different in this life, besides its faults.
+    under: Rule = list
+    #: Who looks at it.
+    checkers: type[Checkers] = Checkers
 
 
 def rule(name: str) -> Rule:
@@ -63,8 +67,9 @@ def life(
 
 def complaints(row: Lived, sim: Sim | None = None) -> list[str]:
     """What is not as it should be in the life of `row`."""
-    sim = sim or Sim(row.life)
-    result = sim.run()
+    sim = sim or Sim(row.life, row.checkers)
+    with patched(row.under()):
+        result = sim.run()
     if result.violation is not None:
         return [str(result.violation), "", row.life.text, *map(str, result.story)]
     lines = [f"{line.who}: {line.text}" for line in result.story]
