@@ -8,30 +8,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from unbroken.testing import Fault, Life, Piece, Sim, broken, broken_branches
-from unbroken.testing.broken import Change
-from unbroken.testing.life import SMALL_KEEP_EPOCHS
+import left_out
+from checks_of_rows import (
+    WithoutNode2,
+    caught_up_one_by_one,
+    heard_before_it_was_stable,
+    missed_numbers_are_empty,
+    node_2_was_refused,
+    nothing_waited_longer,
+    windows_closed_meanwhile,
+)
+from lived import Lived, life, rule
+
+from unbroken.testing import Fault, Piece, broken, broken_branches
 from unbroken.testing.variants import VARIANTS
-
-Check = Callable[[Sim], bool]
-
-
-@dataclass(frozen=True)
-class Lived:
-    """A life in which the row happens."""
-
-    life: Life
-    #: Patterns for lines "who: text" of the story, each after the one before.
-    shows: tuple[str, ...]
-    #: Patterns that no line may have.
-    never: tuple[str, ...] = ()
-    #: The rule left out: then this life goes another way.
-    without: Callable[[], list[Change]] | None = None
-    #: What else must be so in the end.
-    also: Check | None = None
 
 
 @dataclass(frozen=True)
@@ -39,53 +31,8 @@ class Shown:
     """Tests that show the row with real processes, files or Spark: `file::function`."""
 
     tests: tuple[str, ...]
-
-
-def rule(name: str) -> Callable[[], list[Change]]:
-    """Leaves a rule out, as the variant called `name` does."""
-    return VARIANTS[name].changes
-
-
-def life(
-    pieces: Sequence[Piece], faults: Sequence[Fault], *, nodes: int = 3, epochs: int = 200,
-    sinks: tuple[str, ...] = (), seed: int = 7, log_bytes_max: int = 0,
-) -> Life:  # fmt: skip
-    """A life by hand; unless told otherwise whatever nobody reads has a sink."""
-    read = {stream for piece in pieces for stream in piece.inputs}
-    made = {piece.name for piece in pieces}
-    sinks = sinks or tuple(sorted(made - read))
-    sources = tuple(sorted(read - made))
-    made_life = Life(seed, nodes, sources, tuple(pieces), epochs, tuple(faults), sinks)
-    if not log_bytes_max:
-        return made_life
-    return replace(made_life, log_bytes_max=log_bytes_max, keep_epochs=SMALL_KEEP_EPOCHS)
-
-
-def _missed_numbers_are_empty(sim: Sim) -> bool:
-    """The keeper was away from 5 to 11 s: of those epochs only the open one has rows."""
-    return not any(sim.watch.contents["s1"][n].rows for n in range(55, 105))
-
-
-def _caught_up_one_by_one(sim: Sim) -> bool:
-    """Fifty epochs waited for it, and the stream has them all, each under its own number."""
-    return sorted(sim.watch.contents["a"])[:200] == list(range(200))
-
-
-def _heard_before_it_was_stable(sim: Sim) -> bool:
-    """The sink heard tentative epochs, and each of them has been replaced."""
-    replaced = [epoch for epoch in sim.sinks()[0].log._kept.values() if epoch.replaces]
-    return any(epoch.replaces.header.branch == "1@node-1" for epoch in replaced)
-
-
-def _nothing_waited_longer(sim: Sim) -> bool:
-    """No epoch has waited for more than 0.9 X and an epoch, on all levels together."""
-    return 1.7 < max(sim.watch.waits_s) < 0.9 * 2.0 + 0.1
-
-
-def _windows_closed_meanwhile(sim: Sim) -> bool:
-    """Between 7 and 10 s windows closed that end after the last row of what was missing."""
-    said = [e for epochs in sim.watch.said.values() for n, e in epochs.items() if 70 <= n < 100]
-    return len({row[0] for epoch in said for row in epoch.table if row[0] >= 5500}) >= 4
+    #: Why it cannot be lived, where it is not.
+    because: str = ""
 
 
 #: One input can be missing while the other one is there.
@@ -130,12 +77,14 @@ ROWS: dict[int, Row] = {
             without=rule("fencing off"),
         ),
     ),
-    4: (
+    4: tuple(
         Lived(
             life([Piece("a", "window", ("s1",), "upstream")], [Fault(6.0, "lose", "node-1", 30.0)]),
             (r"node-\d: a is rebuilt from epoch \d+ on and speaks from",),
-            without=rule("speaks before s + 1"),
-        ),
+            without=without,
+        )
+        # Not "a seed without watermarks": a seed reaches back to the row that set the watermark.
+        for without in (rule("speaks before s + 1"), rule("a seed that begins too late"))
     ),
     5: (
         Lived(
@@ -164,7 +113,7 @@ ROWS: dict[int, Row] = {
             ("fault: lag node-4", "node-1: c@node-1: going tentative: b silent for 0.9 s",
              r"node-1: c@node-1: stable again: corrected epochs 4\d to"),
             without=rule("a stable epoch taken for a copy of a tentative one"),
-            also=_heard_before_it_was_stable,
+            also=heard_before_it_was_stable,
         ),
         Shown(("tests/unit/test_both.py::test_a_stable_copy_of_another_replica_wins",)),
     ),
@@ -175,7 +124,7 @@ ROWS: dict[int, Row] = {
              "node-3: c@node-3: the stable line goes on after epoch",
              "node-3: c@node-3: stable again"),
             without=broken_branches.restored_first,
-            also=_nothing_waited_longer,
+            also=nothing_waited_longer,
         ),
         Shown((
             "tests/unit/test_lines.py::test_new_results_go_on_while_the_stable_line_catches_up",
@@ -188,7 +137,7 @@ ROWS: dict[int, Row] = {
             life([*RELAYS, TENTATIVE], [Fault(5.0, "cut", "node-3", 5.0, "node-2")]),
             ("node-3: c@node-3: going tentative: b silent for 1.8 s", "stable again"),
             without=rule("a missing input's watermark stands still"),
-            also=_windows_closed_meanwhile,
+            also=windows_closed_meanwhile,
         ),
         Shown(("tests/unit/test_lines.py::test_watermarks_are_lifted_for_what_is_missing",)),
     ),
@@ -203,7 +152,7 @@ ROWS: dict[int, Row] = {
              "node-3: c@node-3: stable again", "node-4: d@node-4: stable again",
              "node-5: e@node-5: stable again"),
             without=rule("waits that add up along a chain"),
-            also=_nothing_waited_longer,
+            also=nothing_waited_longer,
         ),
         Shown((
             "tests/unit/test_lines.py::"
@@ -214,7 +163,7 @@ ROWS: dict[int, Row] = {
         Lived(
             life([ACTIVE], [Fault(5.0, "crash", "keeper", 6.0)]),
             ("fault: crash keeper", "keeper: starts again"),
-            also=_missed_numbers_are_empty,
+            also=missed_numbers_are_empty,
         ),
         Lived(
             life([ACTIVE], [Fault(5.0, "jump", "keeper", much=-5.0),
@@ -227,7 +176,7 @@ ROWS: dict[int, Row] = {
     ),
     12: (
         Shown((f"{BAD_DAYS}::test_s12_a_send_whose_answer_was_lost_is_taken_once_also_across_a_"
-               "restart",)),
+               "restart",), "sources of the simulator make their rows themselves: nobody sends"),
     ),
     13: (
         Lived(
@@ -257,6 +206,13 @@ ROWS: dict[int, Row] = {
             )
             for doing in range(1, 9)
         ),
+        Lived(
+            life([ACTIVE], [Fault(5.0, "crash", "node-1", 40.0),
+                            Fault(5.0, "fuse", "control", 1.0, much=4)]),
+            (r"control: a: expecting node-3 .* \(term 3\)", "control: is killed in the middle",
+             "control: starts again", r"control: a: expecting node-3 .* \(term 4\)"),
+            without=left_out.begun_is_forgotten,
+        ),
     ),
     16: (
         Lived(
@@ -273,10 +229,17 @@ ROWS: dict[int, Row] = {
                  [Fault(5.0, "lag", "node-2", 8.0, much=300.0)], log_bytes_max=40),
             ("keeper: source 's1' holds .* the slowest consumer is a@node-1",),
         ),
+        Shown(("tests/scenarios/test_full_for_good.py::"
+               "test_a_producer_is_told_that_there_will_never_be_room",
+               "tests/scenarios/test_found_full.py::"
+               "test_history_that_is_longer_than_the_limit_of_a_log")),
         Shown((f"{FULL_LOG}::test_s17_a_laggard_is_removed_and_the_producer_goes_on",
                f"{FULL_LOG}::test_s17_when_everybody_is_slow_nobody_is_removed")),
     ),
-    18: (Shown((f"{BAD_DAYS}::test_s18_one_row_from_next_year_makes_nobody_else_late",)),),
+    18: (
+        Shown((f"{BAD_DAYS}::test_s18_one_row_from_next_year_makes_nobody_else_late",),
+              "bad rows are set aside while they are sent, and nobody sends in the simulator"),
+    ),
     19: (
         Lived(
             life([ACTIVE], [Fault(5.0, "pause", "node-1", 12.0)], log_bytes_max=40),
@@ -305,7 +268,8 @@ ROWS: dict[int, Row] = {
     ),
     22: (
         Shown(("tests/features/test_determinism.py::test_a_run_that_dies_between_output_and_commit_"
-               "writes_the_epochs_of_an_undisturbed_one",)),
+               "writes_the_epochs_of_an_undisturbed_one",),
+              "only Spark has an order that is a matter of chance"),
     ),
     23: (
         Lived(
@@ -321,7 +285,8 @@ ROWS: dict[int, Row] = {
         Lived(
             life([Piece("a", "window", ("s1",), "restart")], [Fault(5.0, "pause", "node-1", 5.0)]),
             ("fault: pause node-1",),
-            also=_caught_up_one_by_one,
+            without=left_out.groups_what_waits,
+            also=caught_up_one_by_one,
         ),
         Shown((f"{BAD_DAYS}::test_s24_a_backlog_of_ten_epochs_is_never_grouped",)),
     ),
@@ -331,6 +296,13 @@ ROWS: dict[int, Row] = {
                "no_term")),
     ),
     26: (
+        Lived(
+            # The sink hears of node-1 first: whose code comes first is right.
+            life([ACTIVE], [Fault(0.0, "slow", "sink-a", 3.0, "node-2", much=0.5)], nodes=2,
+                 epochs=60),
+            ("fault: slow sink-a - node-2",), without=left_out.any_code_merges,
+            also=node_2_was_refused, under=left_out.other_code, checkers=WithoutNode2,
+        ),
         Shown((f"{BAD_DAYS}::test_s26_a_replica_with_other_code_does_not_merge_and_is_told",
                "tests/features/test_plan.py::test_the_fingerprint_names_code_settings_and_nothing_"
                "else")),
@@ -339,13 +311,17 @@ ROWS: dict[int, Row] = {
         Shown(("tests/unit/test_process.py::test_an_orphan_is_found_when_its_root_is_gone",
                "tests/unit/test_fork.py::test_files_that_are_not_there_yet_are_passed_over",
                "tests/features/test_determinism.py::test_a_run_that_dies_between_output_and_commit_"
-               "writes_the_epochs_of_an_undisturbed_one")),
+               "writes_the_epochs_of_an_undisturbed_one"),
+              "a node is one process in the simulator: there is no JVM that could outlive it"),
     ),
     28: (
         Lived(
-            life([ACTIVE], [Fault(6.0, "power", "node-1", 1.0)], nodes=2),
+            # The input is kept for node-2: node-1 could go on, if what it has were whole.
+            life([ACTIVE], [Fault(4.5, "pause", "node-2", 4.0), Fault(6.0, "power", "node-1", 0.5)],
+                 nodes=2, seed=9),
             ("fault: power node-1", "node-1: .*the machine was rebooted",
              "control: a: node-1 is live"),
+            without=left_out.boots_look_alike,
         ),
         Shown((f"{BAD_DAYS}::test_s28_after_a_reboot_checkpoints_are_lost_and_rows_are_not",)),
     ),
@@ -365,6 +341,7 @@ ROWS: dict[int, Row] = {
             life([ACTIVE], [Fault(5.0, "fuse", "sink-a", 1.0, much=3.0),
                             Fault(9.0, "fuse", "sink-a", 1.0, much=2.0)]),
             ("sink-a: is killed in the middle of what it does", "sink-a: starts again") * 2,
+            without=left_out.position_from_a_note,
         ),
         Shown(("tests/unit/test_sinks.py::test_a_process_that_dies_between_file_and_note_repeats_and_"
                "misses_nothing",)),

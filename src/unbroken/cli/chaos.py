@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from unbroken.measure.replayed import Replayed
 from unbroken.measure.workload import Workload
 from unbroken.policies import Restart
 from unbroken.policies.guarantee import Recovery
+from unbroken.policies.traits import OperatorClass
 from unbroken.query import Query
 
 
@@ -31,9 +33,12 @@ def register(commands: Any) -> None:
         "run your query on a cluster of this machine while its processes are killed and paused",
         "  unbroken chaos intrusion.py --for 10m --faults kill,pause\n"
         "  unbroken chaos intrusion.py --source connections=trace.csv --for 2m --rate 500\n\n"
-        "A process is hit when every fragment survives it.  At the end the sinks are compared\n"
-        "row by row with an undisturbed run of the same epochs; the exit code is 1 if one that\n"
-        "is precise is not equal.  Without --source, rows are made up from the schemas.",
+        "Nodes are hit, and the control plane, each when every fragment survives it.  Never the\n"
+        "keeper: it takes the rows in, there is one of it, and no policy stands for it.  While it\n"
+        "is away nothing comes, whatever your query does.\n\n"
+        "At the end the sinks are compared row by row with an undisturbed run of the same epochs.\n"
+        "The exit code is 1 if one that is precise is not equal, or one with gaps differs in what\n"
+        "no gap tells of.  Without --source, rows are made up from the schemas.",
     )  # fmt: skip
     parser.add_argument("file", type=Path, metavar="FILE.py", help="a Python file with one query")
     parser.add_argument("--for", type=_length, default=600.0, dest="length_s", metavar="TIME",
@@ -65,41 +70,57 @@ def run(given: argparse.Namespace) -> int:
     _check(query, given.nodes)
     seed = random.randrange(1 << 16) if given.seed is None else given.seed
     workload = _workload(query, given, seed)
-    promised = {
-        sink: Recovery(told["merging"])
-        for sink, told in explain(workload.query(None))["fragments"].items()
-        if sink in query.sinks
-    }
+    told = explain(workload.query(None))["fragments"]
+    promised = {sink: Recovery(told[sink]["merging"]) for sink in query.sinks if sink in told}
     arguments.say(f"{workload.text(None)}, {given.nodes} nodes, --seed {seed}")
     cluster = UnderFire(workload, None, given.nodes)
     with contextlib.closing(cluster):
         chaos = Chaos(
             cluster, workload, faults=faults, length_s=given.length_s, bound_s=given.bound_s,
-            seed=seed, say=arguments.say,
+            seed=seed, say=arguments.say, forgetful=forgetful(told),
         )  # fmt: skip
         try:
             chaos.run()
         finally:  # Also of a run that is broken off.
-            told = {"query": query.name, "seed": seed, **chaos.outcome.to_json()}
-            print(json.dumps(told) if given.json else words(chaos.outcome, promised), flush=True)
+            outcome = {"query": query.name, "seed": seed, **chaos.outcome.to_json()}
+            print(json.dumps(outcome) if given.json else words(chaos.outcome, promised), flush=True)
     return 1 if broken(chaos.outcome, promised) else 0
 
 
-def broken(outcome: Outcome, promised: dict[str, Recovery]) -> list[str]:
-    """The sinks that are promised to be precise, and are not.
+def forgetful(fragments: Mapping[str, Any]) -> set[str]:
+    """The fragments that have state behind a gap: of theirs later epochs may differ too.
+
+    >>> gap = {"merging": "gap", "class": "repeatable", "inputs": ["clicks"]}
+    >>> counts = {**gap, "class": "deterministic", "inputs": ["clean"]}
+    >>> top = {**gap, "inputs": ["counts"]}
+    >>> sorted(forgetful({"clean": gap, "counts": counts, "top": top}))
+    ['counts', 'top']
+    """
+    found: set[str] = set()
+    for name, told in fragments.items():  # In the order of the data.
+        state = told["class"] != OperatorClass.REPEATABLE.value
+        if Recovery(told["merging"]) is Recovery.GAP and (state or found & {*told["inputs"]}):
+            found.add(name)
+    return found
+
+
+def broken(outcome: Outcome, promised: Mapping[str, Recovery]) -> list[str]:
+    """The sinks that are promised to be precise, and are not, or differ where no gap is told.
 
     >>> outcome = Outcome(3.0, differences={"a": Difference(lost=1), "b": Difference()})
     >>> broken(outcome, {"a": Recovery.PRECISE, "b": Recovery.PRECISE})
     ['a']
     """
+    none = Difference()
+    wrong = {Recovery.PRECISE: outcome.differences or {}, Recovery.GAP: outcome.untold}
     return [
         sink
-        for sink, difference in (outcome.differences or {}).items()
-        if promised.get(sink, Recovery.PRECISE) is Recovery.PRECISE and difference != Difference()
+        for sink in outcome.differences or {}
+        if wrong.get(promised.get(sink, Recovery.PRECISE), {}).get(sink, none) != none
     ]
 
 
-def words(outcome: Outcome, promised: dict[str, Recovery]) -> str:
+def words(outcome: Outcome, promised: Mapping[str, Recovery]) -> str:
     """What happened when, availability, and what the comparison says.
 
     >>> print(words(Outcome(3.0, epochs=200, within=199, longest_s=3.5), {}))
@@ -116,12 +137,15 @@ def words(outcome: Outcome, promised: dict[str, Recovery]) -> str:
             f"availability {100 * outcome.availability:.1f} %: {outcome.within:,} of "
             f"{outcome.epochs:,} epochs within {outcome.bound_s:g} s; the latest after "
             f"{outcome.longest_s:.1f} s"
+            + (f", and {outcome.missing:,} not at all" if outcome.missing else "")
         )
     if outcome.differences is None:
         return "\n".join([*lines, "the results were not compared"])
     for sink, difference in outcome.differences.items():
         promise = promised.get(sink, Recovery.PRECISE)
         verdict = "NOT AS PROMISED" if sink in broken(outcome, promised) else "as promised"
+        if verdict.isupper() and promise is Recovery.GAP:
+            verdict += f", {outcome.untold[sink].rows} rows differ where no gap is told"
         lines.append(
             f"{sink}: {difference.lost} rows lost, {difference.repeated} repeated, "
             f"{difference.wrong} wrong against an undisturbed run; {promise.value}: {verdict}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import itertools
+import shlex
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,10 @@ from unbroken.cli.explain import read
 from unbroken.cli.load import load
 from unbroken.errors import DefinitionError
 
+#: How many lives there are if nobody says how many, or for how long.
+SEEDS = 1000
+EPOCHS = 200
+
 
 def register(commands: Any) -> None:
     """Adds the command's arguments."""
@@ -22,6 +28,7 @@ def register(commands: Any) -> None:
         "run simulated clusters with the real protocol code: random faults, from seeds",
         "  unbroken sim --seeds 1000                          random queries, policies and faults\n"
         "  unbroken sim --faults crash,disk --policy passive  only these\n"
+        "  unbroken sim --minutes 10 --from 5000              ten minutes of fresh lives\n"
         "  unbroken sim --cuts                                delay bounds, inputs cut off\n"
         "  unbroken sim intrusion.py                          your own graph and policies\n\n"
         "Clock, network, disk and engine are simulated; one seed is one life, always the same.\n"
@@ -32,7 +39,10 @@ def register(commands: Any) -> None:
         "file", type=Path, metavar="FILE.py", nargs="?",
         help="a Python file with one query: its graph and policies, operators of the same classes",
     )  # fmt: skip
-    parser.add_argument("--seeds", type=int, default=100, help="how many lives (100)")
+    parser.add_argument(
+        "--seeds", type=arguments.positive, default=None, metavar="N",
+        help=f"how many lives ({SEEDS:,}; with --minutes as many as there is time for)",
+    )  # fmt: skip
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first seed (0)")
     parser.add_argument(
         "--faults", default="", help="only these: crash,pause,cut,slow,disk,clock (all)"
@@ -45,7 +55,9 @@ def register(commands: Any) -> None:
         help="lives with delay bounds whose inputs are cut off; other faults come with them",
     )  # fmt: skip
     parser.add_argument("--minutes", type=float, default=0.0, help="ends after so long (never)")
-    parser.add_argument("--epochs", type=int, default=200, help="epochs of each life (200)")
+    parser.add_argument(
+        "--epochs", type=int, default=EPOCHS, help="epochs of each life (%(default)s)"
+    )
     parser.add_argument("--variant", default="", help="a protocol that is broken on purpose")
 
 
@@ -58,7 +70,7 @@ def run(given: argparse.Namespace) -> int:
     began_s, done, epochs, failures, recoveries = time.monotonic(), 0, 0, 0, 0
     busy_s = time.process_time()  # On a machine that others use, that is what can be compared.
     with variant(given.variant):
-        for seed in range(given.first, given.first + given.seeds):
+        for seed in _seeds(given):
             result = _live(live(seed))
             done += 1
             epochs, failures = epochs + result.epochs, failures + result.failures
@@ -76,6 +88,13 @@ def run(given: argparse.Namespace) -> int:
         f"{60 * done / max(busy_s, 1e-9):.0f} per minute of one core."
     )
     return 0
+
+
+def _seeds(given: argparse.Namespace) -> Iterable[int]:
+    """As many as were asked for; while there is time, if only a time was given."""
+    if given.seeds is None and given.minutes:
+        return itertools.count(given.first)
+    return range(given.first, given.first + (given.seeds or SEEDS))
 
 
 def _lives(given: argparse.Namespace) -> Callable[[int], Any]:
@@ -99,6 +118,11 @@ def _lives(given: argparse.Namespace) -> Callable[[int], Any]:
         traits = {name: plan.traits for name, plan in read(query).items()}
         return partial(own_life, query, traits, faults=faults, epochs=given.epochs)
     if given.cuts:
+        if given.faults or given.policy:
+            raise DefinitionError(
+                "lives with --cuts have faults and policies of their own",
+                hint="leave out --faults and --policy, or --cuts",
+            )
         return partial(random_cut_life, epochs=given.epochs)
     return partial(lives.random_life, faults=faults, policies=policies, epochs=given.epochs)
 
@@ -128,14 +152,22 @@ def _tell(given: argparse.Namespace, result: Any) -> None:
     print(f"The smallest life found that breaks it: {found.violation}\n\n{found.life.text}\n")
     for line in found.story:
         print(line)
-    options = "".join(
-        f" {option} {value}"
-        for option, value in (
-            ("--faults", given.faults), ("--policy", given.policy), ("--variant", given.variant),
-            ("--epochs", given.epochs if given.epochs != 200 else ""),
-        )
-        if value
-    )  # fmt: skip
-    options += " --cuts" if given.cuts else ""
-    file = f" {given.file}" if given.file else ""
-    print(f"\nTo see it again: unbroken sim{file} --seeds 1 --from {result.life.seed}{options}")
+    print(f"\nTo see it again: {_again(given, result.life.seed)}")
+
+
+def _again(given: argparse.Namespace, seed: int) -> str:
+    """The command that lives the life of `seed` again, as a shell takes it.
+
+    >>> given = argparse.Namespace(file=Path("my shop.py"), faults="crash", policy="", cuts=False,
+    ...                            variant="two writers", epochs=200)
+    >>> _again(given, 7)
+    "unbroken sim 'my shop.py' --seeds 1 --from 7 --faults crash --variant 'two writers'"
+    """
+    words = ["unbroken", "sim", *([str(given.file)] if given.file else [])]
+    words += ["--seeds", "1", "--from", str(seed)]
+    for option, value in (
+        ("--faults", given.faults), ("--policy", given.policy), ("--variant", given.variant),
+        ("--epochs", str(given.epochs) if given.epochs != EPOCHS else ""),
+    ):  # fmt: skip
+        words += [option, value] if value else []
+    return shlex.join([*words, *(["--cuts"] if given.cuts else [])])

@@ -8,19 +8,21 @@
 * A process is hit only when every fragment survives it: what goes wrong then is ours.  It is away
   for a while by chance, and the next one is hit as soon as that is so again, whether or not the
   last one is back.
-* Nodes are hit, and the control plane.  Not the keeper: it is where the load goes in.
+* Nodes are hit, and the control plane.  Not the keeper: it is where the load goes in, there is one
+  of it, and no policy stands for it.
 * *Availability* is the share of the epochs with new rows that a client had within the bound,
-  counted from when the newest row was due.
+  counted from when the newest row was due.  One that was due longer ago and has not come counts.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from unbroken.measure import compare
 from unbroken.measure.clustered import Clustered
 from unbroken.measure.compare import Difference
 from unbroken.measure.contender import until
@@ -72,32 +74,45 @@ class Outcome:
 
     >>> Outcome(bound_s=3.0, within=199, epochs=200).availability
     0.995
+    >>> outcome = Outcome(bound_s=3.0)
+    >>> outcome.count([Watch([(5.0, 0.5)])], since_s=2.0, open_s=[4.0, 8.0], now_s=10.0)
+    >>> outcome.within, outcome.missing, outcome.epochs    # The other one still has a second.
+    (1, 1, 2)
     """
 
     bound_s: float
     hits: list[Hit] = field(default_factory=list)
-    #: Epochs with new rows that came since the fire began, and those of them within the bound.
+    #: Epochs with new rows that came since the fire began or should have, those of them that came
+    #: within the bound, and those that have not come.
     epochs: int = 0
     within: int = 0
+    missing: int = 0
     longest_s: float = 0.0
     rows: int = 0
     #: By sink: rows that are not as in the undisturbed run; None until they are compared.
     differences: dict[str, Difference] | None = None
+    #: By sink: those of them that no gap tells of.
+    untold: dict[str, Difference] = field(default_factory=dict)
 
     @property
     def availability(self) -> float | None:
         """The share of epochs within the bound; None if there was none."""
         return self.within / self.epochs if self.epochs else None
 
-    def count(self, watches: Sequence[Watch], since_s: float) -> None:
-        """Counts what clients saw since then."""
+    def count(
+        self, watches: Sequence[Watch], since_s: float, open_s: Iterable[float] = (),
+        now_s: float = 0.0,
+    ) -> None:  # fmt: skip
+        """Counts what clients saw since then; what is open now was due at these times."""
         late = [
             latency
             for watch in watches
             for at, latency in list(watch.came)
             if latency is not None and at >= since_s
         ]
-        self.epochs, self.longest_s = len(late), round(max(late, default=0.0), 3)
+        missing = [now_s - due_s for due_s in open_s if now_s - due_s > self.bound_s]
+        self.missing, self.epochs = len(missing), len(late) + len(missing)
+        self.longest_s = round(max([*late, *missing], default=0.0), 3)
         self.within = sum(latency <= self.bound_s for latency in late)
 
     def to_json(self) -> dict[str, Any]:
@@ -116,6 +131,13 @@ class UnderFire(Clustered):
     def victims(self) -> list[str]:
         """Who may be hit now."""
         return [*self._cluster.nodes, "control"]
+
+    @property
+    def open_s(self) -> list[float]:
+        """When the epochs were due that a sink has not had yet; for each sink."""
+        due = list(self._due_s.items())
+        following = self._sinks.values()
+        return [due_s for each in following for number, due_s in due if number >= each.next]
 
     def _whole(self, status: Mapping[str, Any], fragment: str) -> bool:
         # A copy that is slow at first is as good as any: under fire nothing is measured but truth.
@@ -138,12 +160,13 @@ class Chaos:
 
     def __init__(
         self, cluster: UnderFire, workload: Workload, *, faults: Sequence[str], length_s: float,
-        bound_s: float, seed: int, say: Callable[[str], None],
+        bound_s: float, seed: int, say: Callable[[str], None], forgetful: Collection[str] = (),
     ) -> None:  # fmt: skip
+        """Sinks that are `forgetful` have state behind a gap."""
         self._cluster, self._faults, self._length_s = cluster, faults, length_s
         self._offer = Offer(workload, cluster.send)
         self._chance = random.Random(seed)
-        self._say = say
+        self._say, self._forgetful = say, forgetful
         #: Who is away: what was done to it, and when it comes back.
         self._away: dict[str, tuple[str, float]] = {}
         self._began_s = self._ends_s = 0.0
@@ -155,7 +178,8 @@ class Chaos:
             self._run()
         finally:
             if self._began_s:
-                self.outcome.count(self._cluster.watches, self._began_s)
+                watches, open_s = self._cluster.watches, self._cluster.open_s
+                self.outcome.count(watches, self._began_s, open_s, time.time())
 
     def _run(self) -> None:
         self._cluster.start()
@@ -174,7 +198,12 @@ class Chaos:
             self._offer.stop()
         self.outcome.rows = self._offer.rows
         self._say(f"comparing what came of {self._offer.rows:,} rows with an undisturbed run")
-        self.outcome.differences = self._cluster.differences()
+        came = self._cluster.outcome()
+        self.outcome.untold = {
+            sink: compare.untold(*both, forgets=sink in self._forgetful)
+            for sink, both in came.items()
+        }
+        self.outcome.differences = {sink: compare.epochs(*both) for sink, both in came.items()}
 
     def _until(self, condition: Callable[[], object], what: str) -> None:
         until(condition, what, check=self._check)

@@ -36,6 +36,15 @@ class Difference:
     repeated: int = 0
     wrong: int = 0
 
+    @property
+    def rows(self) -> int:
+        """All of them.
+
+        >>> Difference(lost=2, wrong=4).rows
+        6
+        """
+        return self.lost + self.repeated + self.wrong
+
     def __add__(self, other: Difference) -> Difference:
         return Difference(
             self.lost + other.lost, self.repeated + other.repeated, self.wrong + other.wrong
@@ -82,6 +91,35 @@ def epochs(expected: Sequence[pa.Table], came: Sequence[Epoch]) -> Difference:
         if number not in seen:
             found += Difference(lost=table.num_rows)
     return found
+
+
+def untold(expected: Sequence[pa.Table], came: Sequence[Epoch], *, forgets: bool) -> Difference:
+    """How a stream with gaps differs in what its gaps do not excuse.
+
+    An epoch excuses what it lacks if it is a gap, or says that more was lost on the way than that
+    before it.  With `forgets`, state went with the first of them: what follows is excused too.
+    An epoch that comes twice, or never, is excused by nothing.
+
+    >>> table = pa.table({"n": [1, 2]})
+    >>> gap = Epoch.gap("s", 0, table.schema, lost=2).with_header(gaps_total=1)
+    >>> later = Epoch.of("s", 1, table.slice(1)).with_header(gaps_total=1)
+    >>> untold([table, table], [gap, later], forgets=False)
+    Difference(lost=1, repeated=0, wrong=0)
+    >>> untold([table, table], [gap, later], forgets=True)
+    Difference(lost=0, repeated=0, wrong=0)
+    """
+    found, gaps, seen = Difference(), 0, set()
+    for epoch in came:
+        if epoch.number in seen or epoch.number >= len(expected):
+            found += Difference(repeated=epoch.rows)
+            continue
+        seen.add(epoch.number)
+        told = epoch.kind != STABLE or epoch.header.gaps_total > gaps
+        gaps = max(gaps, epoch.header.gaps_total)
+        if not told and not (forgets and gaps):
+            found += rows(expected[epoch.number], epoch.table)
+    missing = [table for number, table in enumerate(expected) if number not in seen]
+    return found + Difference(lost=sum(table.num_rows for table in missing))
 
 
 def between(

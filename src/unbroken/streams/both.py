@@ -19,8 +19,9 @@ from collections.abc import Callable
 
 from unbroken.epochs import Epoch, Header
 from unbroken.errors import UnbrokenError
+from unbroken.streams.answers import BODY_S_MAX
 from unbroken.streams.flight import Peer
-from unbroken.streams.follow import BODY_S_MAX, RETRY_S, WATCH_S, Follower, Replicas
+from unbroken.streams.follow import RETRY_S, WATCH_S, Follower, Replicas
 from unbroken.tentative.hearing import Hearing, Wanted
 
 

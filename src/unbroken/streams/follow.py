@@ -28,13 +28,12 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from typing import Any
 
 from unbroken.epochs import Epoch, Header
 from unbroken.errors import DiskError, DivergenceError, EpochGone, UnbrokenError, Unreachable
-from unbroken.streams.differing import sample
+from unbroken.streams import answers
 from unbroken.streams.flight import Peer
 from unbroken.streams.merge import Fetch, Merge, Serving
 from unbroken.streams.overdue import Overdue
@@ -45,7 +44,6 @@ RETRY_S = 0.1
 #: How often the book is asked for replicas that have come since.
 WATCH_S = 0.5
 STALL_S = 0.1
-BODY_S_MAX = 30.0
 AHEAD_EPOCHS_MAX = 256
 #: Bodies that may wait here.
 BODIES_AHEAD_MAX = 2
@@ -243,9 +241,7 @@ class Follower:
             raise
 
     def _body(self, replica: str, number: int) -> Epoch | None:
-        command = {"do": "epoch", "stream": self.stream, "number": number}
-        table = self._peers[replica].get(command, timeout_s=BODY_S_MAX)
-        return None if table is None else Epoch.from_stamped(table)
+        return answers.epoch(self._peers[replica], replica, number, {"stream": self.stream})
 
     def _keep_watching(self) -> None:
         while not self._closed.wait(WATCH_S):
@@ -344,25 +340,11 @@ class Follower:
                     return
             except UnbrokenError as error:
                 if isinstance(error, DivergenceError):
-                    error = self._with_sample(error)
+                    error = answers.with_sample(error, self._merge.diverged, self._body)
                 with self._changed:
                     self._error = error
                     self._changed.notify_all()
                 return
-
-    def _with_sample(self, error: DivergenceError) -> DivergenceError:
-        """The same, with some of the rows that differ, if both copies can still be had."""
-        if self._merge.diverged is None:
-            return error
-        number, *replicas = self._merge.diverged
-        copies = []
-        for replica in replicas:
-            with contextlib.suppress(UnbrokenError, KeyError):
-                copies.append(self._body(replica, number))
-        if len(copies) < 2 or copies[0] is None or copies[1] is None:
-            return error
-        shown = sample(replicas[0], copies[0].table, replicas[1], copies[1].table)
-        return DivergenceError(f"{error.what}; {shown}", hint=error.hint)
 
     def _hear(self, replica: str, peer: Peer) -> None:
         """Asks for news once, and tells the merge."""
@@ -382,10 +364,13 @@ class Follower:
                 asks["wait_s"] = self._overdue.wait_s
                 self._overdue.asked(replica, now_s=time.monotonic())
         try:
-            epochs = self._next_epoch(replica, peer, start, asks) if alone else []
-            headers = [epoch.header for epoch in epochs]
-            if not alone:
-                headers = self._headers(replica, peer, {"do": "headers", "from": start, **asks})
+            if alone:
+                epoch = answers.epoch(peer, replica, start, asks)
+                epochs = [epoch] if epoch is not None else []
+                headers = [each.header for each in epochs]
+            else:
+                epochs, command = [], {"do": "headers", "from": start, **asks}
+                headers = answers.headers(peer, replica, command)
         except EpochGone:
             with self._changed:
                 if start < self._merge.next:  # Others were faster: nobody needs it any more.
@@ -411,28 +396,6 @@ class Follower:
             if headers and self._ask_from[replica] == start:
                 self._ask_from[replica] = headers[-1].number + 1
             self._changed.notify_all()
-
-    def _next_epoch(
-        self, replica: str, peer: Peer, number: int, asks: Mapping[str, Any]
-    ) -> list[Epoch]:
-        table = peer.get({"do": "epoch", "number": number, **asks}, timeout_s=BODY_S_MAX)
-        with self._reading(replica):
-            return [] if table is None else [Epoch.from_stamped(table)]
-
-    def _headers(self, replica: str, peer: Peer, command: dict[str, Any]) -> list[Header]:
-        answer = peer.act(command)
-        with self._reading(replica):
-            return [Header.from_json(text) for text in answer]
-
-    @contextlib.contextmanager
-    def _reading(self, replica: str) -> Iterator[None]:
-        try:
-            yield
-        except (KeyError, TypeError, ValueError) as error:
-            raise UnbrokenError(
-                f"what {replica} says of {self.stream!r} cannot be read: {error}",
-                hint="all processes of a cluster must run one version of Unbroken",
-            ) from error
 
     def _moved(self, replica: str, address: str) -> bool:
         """Whether the book has another address now, or none; a new listener takes over then."""

@@ -21,7 +21,10 @@ from unbroken.testing.life import (
     CRASH,
     CUT,
     CUT_ONE_WAY,
+    DIE_AT,
     DRIFT,
+    EPOCH_S,
+    FAULTS,
     FULL,
     FUSE,
     ISOLATE,
@@ -30,9 +33,11 @@ from unbroken.testing.life import (
     LAG,
     LOSE,
     PAUSE,
+    POLICIES,
     POWER,
     REPEAT,
     SLOW,
+    SMALL_KEEP_EPOCHS,
     STUMBLE,
     Fault,
     Life,
@@ -40,6 +45,7 @@ from unbroken.testing.life import (
     random_life,
 )  # fmt: skip
 from unbroken.testing.network import Network
+from unbroken.testing.operators import OPERATORS
 from unbroken.testing.own import own_life, pieces_of
 from unbroken.testing.shrink import smallest
 from unbroken.testing.sim import Result, Sim, simulate
@@ -47,8 +53,9 @@ from unbroken.testing.variants import VARIANTS, variant
 from unbroken.testing.world import World
 
 __all__ = [
-    "CRASH", "CUT", "CUT_ONE_WAY", "DRIFT", "FULL", "FUSE", "ISOLATE", "JUMP", "KINDS", "LAG",
-    "LOSE", "PAUSE", "POWER", "REPEAT", "SLOW", "STUMBLE", "VARIANTS", "Checkers", "Fault", "Life",
-    "Network", "Piece", "Result", "Sim", "Violation", "World", "own_life", "pieces_of",
+    "CRASH", "CUT", "CUT_ONE_WAY", "DIE_AT", "DRIFT", "EPOCH_S", "FAULTS", "FULL", "FUSE",
+    "ISOLATE", "JUMP", "KINDS", "LAG", "LOSE", "OPERATORS", "PAUSE", "POLICIES", "POWER", "REPEAT",
+    "SLOW", "SMALL_KEEP_EPOCHS", "STUMBLE", "VARIANTS", "Checkers", "Fault", "Life", "Network",
+    "Piece", "Result", "Sim", "Violation", "World", "own_life", "pieces_of",
     "random_cut_life", "random_life", "simulate", "smallest", "variant",
 ]  # fmt: skip

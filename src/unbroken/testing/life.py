@@ -30,7 +30,6 @@ SMALL_KEEP_EPOCHS = 20
 CALM_S = 2.5
 #: How many nodes a life has, unless its policies need more.
 NODES = (2, 3, 3, 4, 4, 5, 6, 7)
-FAULTS = ("crash", "pause", "cut", "slow", "disk", "clock")
 #: What can happen to somebody (`Fault.what`).  A fuse kills in the middle of a write or a call,
 #: "die at" when an engine has planned or sealed an epoch; a query stumbles; a one-way cut loses
 #: what `who` sends to `other`; who is isolated reaches nobody; messages are repeated; who lags
@@ -42,6 +41,12 @@ KINDS = (
     "crash", "fuse", "die at", "stumble", "pause", "cut", "cut one way", "isolate", "slow",
     "repeat", "lag", "full", "power", "lose", "drift", "jump",
 )  # fmt: skip
+#: Those that chance chooses from, by what they have in common (`unbroken sim --faults`).
+GROUPS = {
+    "crash": (CRASH, FUSE, STUMBLE), "pause": (PAUSE,), "cut": (CUT, CUT_ONE_WAY, ISOLATE),
+    "slow": (SLOW, REPEAT, LAG), "disk": (FULL, POWER, LOSE), "clock": (DRIFT, JUMP),
+}  # fmt: skip
+FAULTS = tuple(GROUPS)
 POLICIES = ("active", "passive", "upstream", "gap", "restart")
 
 

@@ -32,7 +32,7 @@ from unbroken.policies.traits import OperatorClass, Traits
 from unbroken.query import Fragment, Query, Source
 from unbroken.tentative.branch import SUSPEND
 from unbroken.testing.cut_lives import BOUNDS_S, cut_faults
-from unbroken.testing.life import FAULTS, NODES, Life, Piece, random_faults
+from unbroken.testing.life import FAULTS, GROUPS, NODES, Life, Piece, random_faults
 
 
 def own_life(
@@ -53,8 +53,10 @@ def own_life(
     life = Life(seed, nodes, tuple(query.sources), pieces, epochs, (), sinks)
     # What is cut off matters where somebody goes on without it.
     cuts = life.bounded and chance.random() < 0.5
-    made = cut_faults(chance, life) if cuts else random_faults(chance, life, faults)
-    return replace(life, faults=tuple(made))
+    wanted = {what for group in faults for what in GROUPS[group]}
+    made = [fault for fault in cut_faults(chance, life) if fault.what in wanted] if cuts else []
+    # Of a cut, and what comes with it, nothing may be left.
+    return replace(life, faults=tuple(made or random_faults(chance, life, faults)))
 
 
 def pieces_of(query: Query, traits: Mapping[str, Traits]) -> tuple[Piece, ...]:

@@ -61,12 +61,12 @@ class Result:
 class Sim:
     """A cluster, its world, and what happens to it."""
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: Life, checkers: type[Checkers] = Checkers) -> None:
         life.check()
         self.life = life
         self.world = World(life.seed)
         self.network = Network(self.world)
-        self.watch: Any = Tentative(self) if life.bounded else Checkers(self)
+        self.watch: Any = _with_bounds(checkers, life)(self)
         self.disks: dict[str, Disk] = {}
         self.shells: dict[str, Any] = {}
         #: What must not be forgotten, because its identity is remembered.
@@ -282,13 +282,20 @@ def _first(*inputs: Any) -> Any:
     return inputs[0]
 
 
-def simulate(life: Life) -> Result:
-    """Lives one life; the same one every time."""
+def _with_bounds(checkers: type[Checkers], life: Life) -> type[Checkers]:
+    """The checkers, and those for delay bounds behind them if the life has any."""
+    if not life.bounded or issubclass(checkers, Tentative):
+        return checkers
+    return Tentative if checkers is Checkers else type("Both", (checkers, Tentative), {})
+
+
+def simulate(life: Life, checkers: type[Checkers] = Checkers) -> Result:
+    """Lives one life, the same one every time; `checkers` are told of all that happens in it."""
     # A life makes much and lets go of it all at once, in the end.
     collects = gc.isenabled()
     gc.disable()
     try:
-        return Sim(life).run()
+        return Sim(life, checkers).run()
     except Killed:  # pragma: no cover - a death outside of any process is a mistake of ours
         raise AssertionError("somebody died outside of an event") from None
     finally:

@@ -40,7 +40,13 @@ __all__ = ["NAMES", "Checkers", "Violation"]
 
 
 class Checkers(Contents, Promises, Limits, Outputs):
-    """Told of everything that can be seen from outside."""
+    """Told of everything that can be seen from outside.
+
+    A checker of your own derives from it, looks, and calls `break_` with a number above 12:
+    `appended` (an epoch is in a log), `took` (a consumer has fetched one), `reads` and `seals` (an
+    engine), `wrote` (a sink has one), `trimmed`, `died`, and `outputs` (all is over).  Each calls
+    `super()`, for the others look too.
+    """
 
     merge_class: type[Merge] = Merge
 

@@ -31,10 +31,12 @@ class Violation(Exception):
 
     >>> str(Violation(2, "sink-a took 7 after 5"))
     'invariant 2 (a consumer takes epochs in order, each once, none skipped): sink-a took 7 after 5'
+    >>> str(Violation(100, "sink-a has epoch 7 after 9 s"))
+    'invariant 100 (your own): sink-a has epoch 7 after 9 s'
     """
 
     def __init__(self, number: int, what: str) -> None:
-        super().__init__(f"invariant {number} ({NAMES[number]}): {what}")
+        super().__init__(f"invariant {number} ({NAMES.get(number, 'your own')}): {what}")
         self.number, self.what = number, what
 
 
@@ -75,6 +77,11 @@ class Looking:
             self.violation = Violation(number, what)
             self._sim.world.say(f"VIOLATION of {self.violation}", "checker")
             self._sim.world.stopped = True
+
+    @property
+    def sim(self) -> Any:
+        """What is looked at."""
+        return self._sim
 
     @property
     def placement(self) -> dict[str, dict[str, Standing]]:

@@ -1,0 +1,94 @@
+"""Bad days that the simulator found, where an input is cut off from a fragment with a delay bound.
+
+Each is the smallest life that showed it, and still shows it (`lived`).
+"""
+
+from __future__ import annotations
+
+from lived import astray, life, lived, rule
+
+from unbroken.testing import Fault, Life, Piece
+
+RELAYS = Piece("a", "map", ("s1",), "restart"), Piece("b", "map", ("s2",), "restart")
+
+
+def cut_life(*pieces: Piece, nodes: int, faults: list[Fault]) -> Life:
+    """Two relays, and what reads them; the last one has a sink."""
+    return life([*RELAYS, *pieces], faults, nodes=nodes, epochs=160, sinks=(pieces[-1].name,))
+
+
+def test_two_copies_are_cut_off_alike():
+    """Found: a consumer took each tentative epoch from whichever branch said it first.
+
+    They may lack different inputs: the mixture was what neither had computed.
+    """
+    copies = Piece("c", "count", ("a", "b"), "active", max_delay=1.0)
+    faults = [Fault(5.0, "cut", node, 5.0, "node-3") for node in ("node-1", "node-4")]
+    one = cut_life(copies, nodes=4, faults=faults)
+    sim = lived(one, *["going tentative: b silent"] * 2)
+    assert sum("going tentative: b silent" in line.text for line in sim.world.story) == 2
+    assert astray(one, rule("branches are mixed")).number == 4
+
+
+def test_a_disk_is_full_when_a_fork_is_to_be_parked():
+    """Found: the second of a chain had nothing left to wait for: a thousand tries a second.
+
+    The silence was forgiven, but not what the epoch had waited upstream.
+    """
+    first = Piece("c", "count", ("a", "b"), "restart", max_delay=1.0)
+    second = Piece("d", "map", ("c",), "restart", max_delay=1.0)
+    faults = [Fault(5.0, "cut", "node-3", 6.0, "node-2"), Fault(5.0, "full", "node-4", 4.0)]
+    tried = "node-4: d@node-4 cannot go on without its input"
+    sim = lived(
+        cut_life(first, second, nodes=4, faults=faults), tried, "node-4: d@node-4: going tentative"
+    )
+    tries = [line for line in sim.world.story if "cannot go on without its input" in line.text]
+    assert 1 <= len(tries) <= 4
+
+
+def test_an_input_with_a_shorter_bound_is_cut_off():
+    """Found: what waited here, and what waited upstream meanwhile, was added up.
+
+    A fragment that may wait 2.7 s went on without its input after 1.8 s.
+    """
+    first = Piece("c", "count", ("a", "b"), "restart", max_delay=1.0)
+    second = Piece("d", "union", ("a", "c"), "restart", max_delay=3.0)
+    faults = [Fault(5.0, "cut", "node-3", 6.0, "node-2")]
+    sim = lived(
+        cut_life(first, second, nodes=4, faults=faults),
+        "node-3: c@node-3: going tentative", "node-4: d@node-4: going tentative",
+    )  # fmt: skip
+    story = sim.world.story
+    parted = {line.text[0]: line.at_s for line in story if "going tentative" in line.text}
+    assert parted["d"] - parted["c"] > 1.6
+
+
+def test_all_of_an_epoch_has_come_when_a_branch_says_it():
+    """Found: it said that the epoch had not waited, and one further on it waited once more.
+
+    Only one of its inputs was late there; the other one had waited for it.
+    """
+    first = Piece("c", "union", ("a", "b"), "restart", max_delay=2.0, when_cut="delay")
+    second = Piece("d", "map", ("c", "s2"), "restart", max_delay=2.0, when_cut="delay")
+    faults = [Fault(6.9, "crash", "node-2", 2.3), Fault(8.9, "cut", "node-4", 5.7, "keeper")]
+    one = cut_life(first, second, nodes=4, faults=faults)
+    lived(
+        one,
+        "node-3: c@node-3: going tentative: b silent", "fault: cut node-4 - keeper",
+        "node-3: c@node-3: stable again", "node-4: d@node-4: stable again",
+    )  # fmt: skip
+    assert astray(one, rule("waits that add up along a chain")).number == 12
+
+
+def test_the_stable_line_reads_faster_than_the_branch():
+    """Found: what it had acked was trimmed before the branch had read it, and the branch died.
+
+    Results stopped until the stable line had caught up.
+    """
+    joins = Piece("c", "union", ("a", "b"), "restart", max_delay=2.0)
+    faults = [Fault(at_s, "cut", "node-3", 3.0, "node-2") for at_s in (4.0, 9.0)]
+    lived(
+        cut_life(joins, nodes=3, faults=faults),
+        *("going tentative", "the stable line goes on", "stable again: corrected epochs") * 2,
+        never=["the branch ended"],
+    )
