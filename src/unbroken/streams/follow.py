@@ -5,10 +5,7 @@
 
 * One listener per replica asks for headers from where the consumer is and waits for news; a replica
   that is gone is asked for again until it is back or the book names another.
-* `take` fetches the body of the next epoch from whoever announced it first.  A body that takes
-  longer than `STALL_S` is asked for at the next replica too, and the first one to come is taken: a
-  replica that froze between header and body costs that much and no more.
-* A replica whose body did not come is asked to announce again.
+* `take` fetches the body of the next epoch from whoever announced it first (`bodies.py`).
 * Who has to know soon that a line is whole again tries other connections while an answer is overdue
   (`overdue.py`).
 * A stream with one replica is followed by its bodies, header and rows in one answer: there is no
@@ -29,11 +26,12 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import Any
 
 from unbroken.epochs import Epoch, Header
-from unbroken.errors import DiskError, DivergenceError, EpochGone, UnbrokenError, Unreachable
+from unbroken.errors import DivergenceError, EpochGone, UnbrokenError, Unreachable
 from unbroken.streams import answers
+from unbroken.streams.bodies import Bodies
 from unbroken.streams.flight import Peer
 from unbroken.streams.merge import Fetch, Merge, Serving
 from unbroken.streams.overdue import Overdue
@@ -43,13 +41,12 @@ Replicas = Mapping[str, str]
 RETRY_S = 0.1
 #: How often the book is asked for replicas that have come since.
 WATCH_S = 0.5
-STALL_S = 0.1
 AHEAD_EPOCHS_MAX = 256
 #: Bodies that may wait here.
 BODIES_AHEAD_MAX = 2
 
 
-class Follower:
+class Follower(Bodies):
     """Reads one stream from `start` on, whoever serves it."""
 
     def __init__(
@@ -71,6 +68,7 @@ class Follower:
         something was taken here; without it what was taken is had.
         `wait_s`: producers without news say so that soon; later than that an answer is overdue.
         """
+        super().__init__()
         self.stream = stream
         self._overdue = None if wait_s is None else Overdue(wait_s=wait_s)
         self._find = find
@@ -92,10 +90,6 @@ class Follower:
         self._alone = False
         #: Bodies that came with their announcement, by replica and number.
         self._at_hand: dict[tuple[str, int], Epoch] = {}
-        #: Bodies that stall, asked for by a `take` that had something else to do.
-        self._stalled: dict[Future[Epoch | None], Fetch] = {}
-        #: The connection by which each body is asked for that has not come.
-        self._asked_by: dict[Future[Epoch | None], Peer | None] = {}
         #: The next header to ask each replica for.
         self._ask_from: dict[str, int] = {}
         self._watch()
@@ -172,76 +166,6 @@ class Follower:
         """Somebody else has news for whoever waits in `take`."""
         with self._changed:
             self._changed.notify_all()
-
-    def _fetch_first(self, fetch: Fetch, unless: Callable[[], bool]) -> Epoch | None:
-        """The body from `fetch.replica`, or from another that announced it if that one stalls."""
-        before, self._stalled = self._stalled, {}
-        asked = {future: each for future, each in before.items() if each.number == fetch.number}
-        asked = asked or {self._ask(fetch): fetch}
-        while asked:
-            done, _ = wait(asked, STALL_S, return_when=FIRST_COMPLETED)
-            for future in done:
-                came_from = asked.pop(future)
-                self._asked_by.pop(future, None)
-                epoch = future.result()
-                with self._changed:
-                    # Under one lock: nobody is told of what was taken in between.
-                    if epoch is not None and self._merge.allows(came_from.replica):
-                        for stalled in asked.values():
-                            self._announce_again(stalled)
-                        self._merge.taken(fetch.number)
-                        self._changed.notify_all()
-                        return epoch
-                    self._merge.failed(came_from)
-                    self._ask_from[came_from.replica] = fetch.number
-                    self._changed.notify_all()
-            with self._changed:
-                another = self._merge.wanted(besides={f.replica for f in asked.values()})
-                another = another or self._by_a_new_connection(asked)
-            if another is not None:
-                asked[self._ask(another)] = another
-            elif not done and unless():
-                self._stalled = asked
-                return None
-        return None
-
-    def _by_a_new_connection(self, asked: Mapping[Future[Epoch | None], Fetch]) -> Fetch | None:
-        """A body that is asked for by a connection which was replaced since."""
-        by = {fetch: {self._asked_by.get(f) for f in asked if asked[f] == fetch}
-              for fetch in asked.values()}  # fmt: skip
-        return next((each for each in by if self._peers.get(each.replica) not in by[each]), None)
-
-    def _ask(self, fetch: Fetch) -> Future[Epoch | None]:
-        """Fetches in a thread that nobody has to wait for, also not at the end of the process."""
-        answer: Future[Epoch | None] = Future()
-        self._asked_by[answer] = self._peers.get(fetch.replica)
-
-        def run() -> None:
-            try:
-                answer.set_result(self._fetch(fetch))
-            except BaseException as error:
-                answer.set_exception(error)
-
-        threading.Thread(target=run, daemon=True, name=f"fetch-{self.stream}").start()
-        return answer
-
-    def _announce_again(self, stalled: Fetch) -> None:
-        """Whoever stalls is not asked first next time: what it said counts once it says it anew."""
-        self._merge.lost(stalled.replica)
-        self._ask_from[stalled.replica] = stalled.number + 1
-
-    def _fetch(self, fetch: Fetch) -> Epoch | None:
-        try:
-            return self._body(fetch.replica, fetch.number)
-        except Unreachable:
-            return None
-        except (DiskError, EpochGone):
-            if self._merge.others(fetch):
-                return None  # Damaged or trimmed here; another replica still has it.
-            raise
-
-    def _body(self, replica: str, number: int) -> Epoch | None:
-        return answers.epoch(self._peers[replica], replica, number, {"stream": self.stream})
 
     def _keep_watching(self) -> None:
         while not self._closed.wait(WATCH_S):

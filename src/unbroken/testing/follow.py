@@ -19,7 +19,8 @@ from functools import partial
 from typing import Any
 
 from unbroken.errors import DivergenceError, EpochGone, UnbrokenError, Unreachable
-from unbroken.streams.follow import AHEAD_EPOCHS_MAX, STALL_S, WATCH_S
+from unbroken.streams.bodies import STALL_S
+from unbroken.streams.follow import AHEAD_EPOCHS_MAX, WATCH_S
 from unbroken.streams.merge import Fetch
 from unbroken.testing.epochs import Epoch
 from unbroken.testing.network import Network
