@@ -481,3 +481,39 @@ def test_a_body_of_the_one_that_was_replaced_comes_too_late(replica: Make):
     finally:
         may_answer.set()
         follower.close()
+
+
+def losing(one: Replica, over: threading.Event, **lost: int) -> None:
+    """The answers to these questions are lost, the first, second, … of each kind, until `over`."""
+    for handlers in (one.door._get, one.door._act):
+        for name in lost.keys() & handlers.keys():
+
+            def answer(command, handler=handlers[name], last=lost[name], asked=[]):  # noqa: B006
+                asked.append(command)
+                if len(asked) == last:
+                    over.wait(60.0)
+                return handler(command)
+
+            handlers[name] = answer
+
+
+@pytest.mark.parametrize(
+    ("by_headers", "lost"),
+    [(True, {"headers": 1}), (True, {"epoch": 1, "headers": 2}), (False, {"epoch": 1})],
+    ids=["headers", "body", "both in one"],
+)
+def test_a_lost_answer_is_asked_for_again_by_another_connection(
+    replica: Make, by_headers: bool, lost: dict[str, int]
+):
+    """Who has a bound does not wait until TCP, or the deadline of the call, gives up."""
+    one, over = replica(), threading.Event()
+    one.append(0, 2)
+    losing(one, over, **lost)
+    find = lambda: {"r1": one.door.address}  # noqa: E731
+    follower = Follower("s", 0, find, wait_s=0.1, by_headers=by_headers)
+    try:
+        assert take(follower, 3) == [0, 1, 2]
+        assert not over.is_set()
+    finally:
+        over.set()
+        follower.close()
