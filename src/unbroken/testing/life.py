@@ -28,8 +28,14 @@ EPOCH_S = 0.1
 SMALL_KEEP_EPOCHS = 20
 #: When faults begin: by then everything has been started.
 CALM_S = 2.5
+#: In some lives they begin here, while nothing is placed, started or committed yet.
+EARLY_S, EARLY_PART = 0.2, 0.1
 #: How many nodes a life has, unless its policies need more.
 NODES = (2, 3, 3, 4, 4, 5, 6, 7)
+#: How often a fragment reads the newest stream, whatever else it reads.
+NEWEST_PART = 0.6
+#: How often it puts two together that nobody has read before, where there are such.
+MEET_PART = 0.5
 FAULTS = ("crash", "pause", "cut", "slow", "disk", "clock")
 #: What can happen to somebody (`Fault.what`).  A fuse kills in the middle of a write or a call,
 #: "die at" when an engine has planned or sealed an epoch; a query stumbles; a one-way cut loses
@@ -224,13 +230,19 @@ def _piece(
     policies: Collection[str],
 ) -> Piece:  # fmt: skip
     streams = [*sources, *(piece.name for piece in before)]
+    read = {stream for piece in before for stream in piece.inputs}
+    ends = [piece.name for piece in before if piece.name not in read]
     while True:
         operator = OPERATORS[chance.choice(("map", "window", "session", "count", "join", "draw"))]
         wide = [n for n in operator.inputs if n <= len(streams)]
         if not wide:
             continue
-        # The newest stream is read, so that most graphs hang together.
-        inputs = {streams[-1], *chance.sample(streams, chance.choice(wide))}
+        # Mostly the newest stream is read, so that graphs hang together; else any, so that two
+        # fragments are side by side on one stream, or end in two sinks.
+        newest = {streams[-1]} if chance.random() < NEWEST_PART else set()
+        inputs = newest | {*chance.sample(streams, chance.choice(wide))}
+        if len(ends) > 1 and chance.random() < MEET_PART:
+            inputs = {*chance.sample(ends, 2)}  # They meet again.
         if len(inputs) not in operator.inputs:
             continue
         protection = chance.choice(sorted(policies))
@@ -255,9 +267,11 @@ def random_faults(chance: Random, life: Life, kinds: Collection[str]) -> list[Fa
     made: list[Fault] = []
     if end_s - 2.0 <= CALM_S or not kinds:
         return []
-    at_s = 0.0
+    at_s, early = 0.0, chance.random() < EARLY_PART
     for _ in range(chance.randint(1, 7)):
-        if not made or chance.random() < 0.75:
+        if early and not made:
+            at_s = chance.uniform(EARLY_S, CALM_S)
+        elif not made or chance.random() < 0.75:
             at_s = chance.uniform(CALM_S, end_s - 2.0)
         else:
             at_s = min(end_s - 1.0, at_s + chance.choice((0.0, 0.02, 0.3, 1.0, 4.0)))
