@@ -28,7 +28,7 @@ from unbroken.testing.disk import Disk, Path
 from unbroken.testing.engine import Plan
 from unbroken.testing.epochs import Rows
 from unbroken.testing.faults import Faults
-from unbroken.testing.life import EPOCH_S, Life, random_life
+from unbroken.testing.life import EPOCH_S, FULL, LOSE, POWER, Life, random_life
 from unbroken.testing.network import Network
 from unbroken.testing.operators import operator_for
 from unbroken.testing.patches import Records, changes, patched
@@ -204,14 +204,31 @@ class Sim:
         self.faults.heal()
         everything = self.world.random.random() < 0.2
         for process in self.world.processes.values():
-            # A replica that failed for good is started again by people; now and then everything is.
+            # Now and then everything is started again.
             shell = self.shells.get(process.name)
-            if process.alive and isinstance(shell, NodeShell):
-                failed = any(replica.failed for replica in shell.hosted.replicas.values())
-                if failed or everything:
-                    self.kill(process.name)
+            node = process.alive and isinstance(shell, NodeShell)
+            if node and (everything or self._is_mended(shell)):
+                self.kill(process.name)
             if not process.alive:
                 self.boot(process.name)
+
+    def _is_mended(self, shell: Any) -> bool:
+        """Whether a replica failed for a reason that people have mended, and start it again.
+
+        What failed without such a reason is the protocol's own: it gets there alone, or never.
+        """
+        disk = any(f.who == shell.name and f.what in (FULL, POWER, LOSE) for f in self.life.faults)
+        failed = [replica for replica in shell.hosted.replicas.values() if replica.failed]
+        return any(disk or replica.given_up for replica in failed)
+
+    def _failures(self) -> list[str]:
+        """What has failed, in its own words."""
+        shells = [shell for shell in self.shells.values() if isinstance(shell, NodeShell)]
+        return [
+            replica.failed.partition("\n")[0]
+            for shell in shells if self.world.process(shell.name).alive
+            for replica in shell.hosted.replicas.values() if replica.failed
+        ]  # fmt: skip
 
     def _converge(self) -> None:
         end_s = self.world.now_s + CONVERGE_S_MAX
@@ -257,8 +274,9 @@ class Sim:
     def _sentences(self) -> list[str]:
         shell = self.shells.get("control")
         if shell is None:
-            return []
-        return [*shell.control._writers.sentences, *shell.control._repairs.sentences]
+            return self._failures()
+        told = self._failures()
+        return [*told, *shell.control._writers.sentences, *shell.control._repairs.sentences]
 
     def _end(self) -> None:
         """Unwinds what still waits."""
