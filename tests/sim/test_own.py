@@ -109,7 +109,9 @@ def test_what_converges_is_refused() -> None:
     clicks = query.source("clicks", "n INT")
     joined = query.fragment(clicks, max_delay="3s", when_healed="converge")(first, name="joined")
     query.sink(joined)
-    with pytest.raises(DefinitionError, match="'joined' has when_healed=\"converge\", which cannot"):
+    with pytest.raises(
+        DefinitionError, match="'joined' has when_healed=\"converge\", which cannot"
+    ):
         own_life(query, {"joined": BOUNDED}, 1)
 
 
