@@ -16,6 +16,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from unbroken.control.placement import place
 from unbroken.errors import DefinitionError
 from unbroken.policies import Active, Gap, Passive, Policy, Restart, Upstream
 from unbroken.policies.guarantee import Recovery, gaps_before, guarantee
@@ -36,6 +37,8 @@ NODES = (2, 3, 3, 4, 4, 5, 6, 7)
 NEWEST_PART = 0.6
 #: How often it puts two together that nobody has read before, where there are such.
 MEET_PART = 0.5
+#: How many lives have a storm, in which several die at once; and where two fragments are rebuilt.
+STORM_PARTS = 0.12, 0.6
 FAULTS = ("crash", "pause", "cut", "slow", "disk", "clock")
 #: What can happen to somebody (`Fault.what`).  A fuse kills in the middle of a write or a call,
 #: "die at" when an engine has planned or sealed an epoch; a query stumbles; a one-way cut loses
@@ -278,7 +281,30 @@ def random_faults(chance: Random, life: Life, kinds: Collection[str]) -> list[Fa
         who = chance.choice(nodes) if chance.random() < 0.75 else chance.choice(others)
         fault = _fault(chance, chance.choice(sorted(kinds)), at_s, who, nodes)
         made.append(fault)
+    # From a chance of its own: what it is added to stays as it is.
+    if CRASH in kinds:
+        made += _storm(Random(f"storm-{life.seed}"), life, nodes)
     return sorted(made, key=lambda fault: (fault.at_s, fault.who))
+
+
+def _storm(chance: Random, life: Life, nodes: list[str]) -> list[Fault]:
+    """Perhaps two nodes that have fragments die together, and control while they are repaired."""
+    placed = place({piece.name: piece.policy.copies for piece in life.pieces}, nodes).nodes
+    # What has one copy is rebuilt at once, beside others: such nodes, if there are two.
+    rebuilt = {placed[p.name][0] for p in life.pieces if p.protection in ("upstream", "gap")}
+    two = len(rebuilt) > 1
+    if chance.random() >= STORM_PARTS[two]:
+        return []
+    hosts = sorted(rebuilt if two else {on[0] for on in placed.values()})
+    at_s = round(chance.uniform(CALM_S, life.epochs * EPOCH_S - 2.0), 3)
+    made = [
+        Fault(at_s, CRASH, node, round(chance.uniform(3.0, 8.0), 2))
+        for node in chance.sample(hosts, min(2, len(hosts)))
+    ]
+    if chance.random() < 0.5:
+        later_s = round(at_s + chance.choice((0.1, 0.3, 0.6, 1.0)), 3)
+        made.append(Fault(later_s, CRASH, "control", round(chance.uniform(0.3, 2.0), 2)))
+    return made
 
 
 def _fault(chance: Random, kind: str, at_s: float, who: str, nodes: list[str]) -> Fault:
