@@ -103,6 +103,18 @@ def test_a_query_whose_sinks_are_sources_has_nothing_to_simulate() -> None:
         own_life(query, {"copy": Traits()}, 1)
 
 
+def test_what_converges_is_refused() -> None:
+    """Lives in which everything is corrected would say nothing about what is given up."""
+    query = ub.Query("q")
+    clicks = query.source("clicks", "n INT")
+    joined = query.fragment(clicks, max_delay="3s", when_healed="converge")(first, name="joined")
+    query.sink(joined)
+    with pytest.raises(
+        DefinitionError, match="'joined' has when_healed=\"converge\", which cannot"
+    ):
+        own_life(query, {"joined": BOUNDED}, 1)
+
+
 def test_what_is_misspelt_is_said() -> None:
     with pytest.raises(DefinitionError, match="a fault is 'krash'"):
         Fault(3.0, "krash", "node-1")

@@ -16,6 +16,7 @@ import pytest
 
 from unbroken.testing import Life, random_life, simulate
 from unbroken.testing.life import FAULTS, POLICIES
+from unbroken.testing.reached import Reached
 
 #: Lives of one test.
 GROUP = 25
@@ -35,19 +36,24 @@ def first_fresh() -> int:
 FIRST = first_fresh()
 
 
-def live(life: Life, options: str = "") -> None:
+#: What the fixed lives came to, by seed: lived once, looked at in `test_seeds_reach` too.
+REACHED: dict[int, Reached] = {}
+
+
+def live(life: Life, options: str = "") -> Reached:
     """Lives, and tells how to do it again if an invariant does not hold."""
     result = simulate(life)
     story = "\n".join(map(str, result.story[-60:]))
     again = f"unbroken sim --seeds 1 --from {life.seed}{options}"
     assert result.violation is None, f"{result.violation}\n{life.text}\n{story}\n{again}"
+    return result.reached
 
 
 @pytest.mark.parametrize("first", range(0, FIXED, GROUP))
 def test_nothing_goes_wrong_in_fixed_lives(first: int):
     """All faults, all policies; the seeds are always the same."""
     for seed in range(first, first + GROUP):
-        live(random_life(seed))
+        REACHED[seed] = live(random_life(seed))
 
 
 @pytest.mark.skipif(not FRESH, reason="no fresh lives are asked for")

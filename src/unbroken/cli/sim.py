@@ -64,17 +64,19 @@ def register(commands: Any) -> None:
 def run(given: argparse.Namespace) -> int:
     """Lives one life after the other; 1 if an invariant does not hold."""
     # Not before: importing the node's classes takes a second.
+    from unbroken.testing.reached import Reached
     from unbroken.testing.variants import variant
 
-    live = _lives(given)
-    began_s, done, epochs, failures, recoveries = time.monotonic(), 0, 0, 0, 0
+    live, reached = _lives(given), Reached()
+    began_s, done, epochs, failures, restarts = time.monotonic(), 0, 0, 0, 0
     busy_s = time.process_time()  # On a machine that others use, that is what can be compared.
     with variant(given.variant):
         for seed in _seeds(given):
             result = _live(live(seed))
             done += 1
             epochs, failures = epochs + result.epochs, failures + result.failures
-            recoveries += result.recoveries
+            restarts += result.restarts
+            reached.update(result.reached)
             if result.violation is not None:
                 _tell(given, result)
                 return 1
@@ -83,8 +85,9 @@ def run(given: argparse.Namespace) -> int:
     took_s, busy_s = time.monotonic() - began_s, time.process_time() - busy_s
     print(
         f"{done} simulated clusters (seeds {given.first} to {given.first + done - 1}): "
-        f"{epochs:,} epochs, {failures:,} failures, {recoveries:,} processes started again; no "
-        f"invariant was broken.  {60 * done / max(took_s, 1e-9):.0f} clusters per minute, "
+        f"{epochs:,} epochs, {failures:,} failures, {restarts:,} processes started again; "
+        f"{reached.recoveries:,} recoveries ({reached.text}); no invariant was "
+        f"broken.  {60 * done / max(took_s, 1e-9):.0f} clusters per minute, "
         f"{60 * done / max(busy_s, 1e-9):.0f} per minute of one core."
     )
     return 0

@@ -140,13 +140,13 @@ def owes_from_processed() -> list[Change]:
 def live_not_expected() -> list[Change]:
     """Control tells producers of those who are live, not of those who come."""
 
-    def expected(self: Replicas, stream: str) -> list[str]:
-        return [
-            f"{fragment}@{node}"
+    def expected(self: Replicas, stream: str) -> dict[str, int]:
+        return {
+            f"{fragment}@{node}": self._terms.get((fragment, node), 0)
             for fragment, streams in self.inputs.items()
             for node, standing in self.of(fragment).items()
             if stream in streams and standing is Standing.LIVE
-        ]
+        }
 
     return [(Replicas, "expected", expected)]
 

@@ -54,13 +54,13 @@ def acks_what_was_said() -> list[Change]:
     """Producers hear how far the branch is."""
     acks = Replica.acks
 
-    def early(self: Replica, owed: int, clients: Any = ()) -> Any:
+    def early(self: Replica, *told: Any) -> Any:
         gate, branch = self._gate, self.branch
         if gate is None or branch is None:
-            return acks(self, owed, clients)
+            return acks(self, *told)
         kept, gate.committed = gate.committed, branch.correction.newest
         try:
-            return acks(self, owed, clients)
+            return acks(self, *told)
         finally:
             gate.committed = kept
 

@@ -41,13 +41,13 @@ def acks_before_commit() -> list[Change]:
     """An ack leaves when the output is sealed."""
     acks = Replica.acks
 
-    def early(self: Replica, owed: int, clients: Any = ()) -> Any:
+    def early(self: Replica, *told: Any) -> Any:
         gate = self._gate
         if gate is None:
             return []
         kept, gate.committed = gate.committed, gate.released
         try:
-            return acks(self, owed, clients)
+            return acks(self, *told)
         finally:
             gate.committed = kept
 

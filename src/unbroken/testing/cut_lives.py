@@ -134,8 +134,6 @@ def _other(chance: Random, at_s: float, cut: Fault, nodes: list[str], life: Life
     who = chance.choice((cut.who, cut.other if cut.other in nodes else cut.who, *nodes))
     for_s = round(chance.choice((0.3, 1.0, 3.0, 8.0)) * chance.uniform(0.7, 1.3), 2)
     what = chance.choice(_OTHERS)
-    if what in ("lose", "power") and any(p.protection == "restart" for p in life.pieces):
-        what = "crash"  # Nobody else has what it needs; not solved yet: docs/simulator.md.
     at_s = round(at_s, 3)
     if what == "fuse":
         return Fault(at_s, what, who, for_s, much=chance.randint(1, 40))

@@ -16,6 +16,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from unbroken.control.placement import place
 from unbroken.errors import DefinitionError
 from unbroken.policies import Active, Gap, Passive, Policy, Restart, Upstream
 from unbroken.policies.guarantee import Recovery, gaps_before, guarantee
@@ -28,8 +29,16 @@ EPOCH_S = 0.1
 SMALL_KEEP_EPOCHS = 20
 #: When faults begin: by then everything has been started.
 CALM_S = 2.5
+#: In some lives they begin here, while nothing is placed, started or committed yet.
+EARLY_S, EARLY_PART = 0.2, 0.1
 #: How many nodes a life has, unless its policies need more.
 NODES = (2, 3, 3, 4, 4, 5, 6, 7)
+#: How often a fragment reads the newest stream, whatever else it reads.
+NEWEST_PART = 0.6
+#: How often it puts two together that nobody has read before, where there are such.
+MEET_PART = 0.5
+#: How many lives have a storm, in which several die at once; and where two fragments are rebuilt.
+STORM_PARTS = 0.12, 0.6
 #: What can happen to somebody (`Fault.what`).  A fuse kills in the middle of a write or a call,
 #: "die at" when an engine has planned or sealed an epoch; a query stumbles; a one-way cut loses
 #: what `who` sends to `other`; who is isolated reaches nobody; messages are repeated; who lags
@@ -229,13 +238,19 @@ def _piece(
     policies: Collection[str],
 ) -> Piece:  # fmt: skip
     streams = [*sources, *(piece.name for piece in before)]
+    read = {stream for piece in before for stream in piece.inputs}
+    ends = [piece.name for piece in before if piece.name not in read]
     while True:
         operator = OPERATORS[chance.choice(("map", "window", "session", "count", "join", "draw"))]
         wide = [n for n in operator.inputs if n <= len(streams)]
         if not wide:
             continue
-        # The newest stream is read, so that most graphs hang together.
-        inputs = {streams[-1], *chance.sample(streams, chance.choice(wide))}
+        # Mostly the newest stream is read, so that graphs hang together; else any, so that two
+        # fragments are side by side on one stream, or end in two sinks.
+        newest = {streams[-1]} if chance.random() < NEWEST_PART else set()
+        inputs = newest | {*chance.sample(streams, chance.choice(wide))}
+        if len(ends) > 1 and chance.random() < MEET_PART:
+            inputs = {*chance.sample(ends, 2)}  # They meet again.
         if len(inputs) not in operator.inputs:
             continue
         protection = chance.choice(sorted(policies))
@@ -260,16 +275,41 @@ def random_faults(chance: Random, life: Life, kinds: Collection[str]) -> list[Fa
     made: list[Fault] = []
     if end_s - 2.0 <= CALM_S or not kinds:
         return []
-    at_s = 0.0
+    at_s, early = 0.0, chance.random() < EARLY_PART
     for _ in range(chance.randint(1, 7)):
-        if not made or chance.random() < 0.75:
+        if early and not made:
+            at_s = chance.uniform(EARLY_S, CALM_S)
+        elif not made or chance.random() < 0.75:
             at_s = chance.uniform(CALM_S, end_s - 2.0)
         else:
             at_s = min(end_s - 1.0, at_s + chance.choice((0.0, 0.02, 0.3, 1.0, 4.0)))
         who = chance.choice(nodes) if chance.random() < 0.75 else chance.choice(others)
         fault = _fault(chance, chance.choice(sorted(kinds)), at_s, who, nodes)
         made.append(fault)
+    # From a chance of its own: what it is added to stays as it is.
+    if CRASH in kinds:
+        made += _storm(Random(f"storm-{life.seed}"), life, nodes)
     return sorted(made, key=lambda fault: (fault.at_s, fault.who))
+
+
+def _storm(chance: Random, life: Life, nodes: list[str]) -> list[Fault]:
+    """Perhaps two nodes that have fragments die together, and control while they are repaired."""
+    placed = place({piece.name: piece.policy.copies for piece in life.pieces}, nodes).nodes
+    # What has one copy is rebuilt at once, beside others: such nodes, if there are two.
+    rebuilt = {placed[p.name][0] for p in life.pieces if p.protection in ("upstream", "gap")}
+    two = len(rebuilt) > 1
+    if chance.random() >= STORM_PARTS[two]:
+        return []
+    hosts = sorted(rebuilt if two else {on[0] for on in placed.values()})
+    at_s = round(chance.uniform(CALM_S, life.epochs * EPOCH_S - 2.0), 3)
+    made = [
+        Fault(at_s, CRASH, node, round(chance.uniform(3.0, 8.0), 2))
+        for node in chance.sample(hosts, min(2, len(hosts)))
+    ]
+    if chance.random() < 0.5:
+        later_s = round(at_s + chance.choice((0.1, 0.3, 0.6, 1.0)), 3)
+        made.append(Fault(later_s, CRASH, "control", round(chance.uniform(0.3, 2.0), 2)))
+    return made
 
 
 def _fault(chance: Random, kind: str, at_s: float, who: str, nodes: list[str]) -> Fault:

@@ -7,6 +7,8 @@
   of them, depends on class, policy and graph alone.
 * Epochs are simulated ones of 0.1 s.  Intervals and delay bounds are those of the query, the bounds
   not below one second: questions that a cut has lost are asked again after that.
+* `when_healed="converge"` is refused: the simulated engine cannot park a branch's own state, and
+  lives in which everything is corrected would say nothing about epochs that are given up.
 
 >>> from unbroken.policies import Active
 >>> from unbroken.policies.traits import OperatorClass, Traits
@@ -72,6 +74,13 @@ def _piece(fragment: Fragment, traits: Traits) -> Piece:
     bound = fragment.bound
     if bound is not None and bound.when_cut == SUSPEND:
         bound = None
+    if bound is not None and bound.converges:
+        raise DefinitionError(
+            f'{fragment.where}: fragment {fragment.name!r} has when_healed="converge", which '
+            "cannot be simulated",
+            hint='simulate it with when_healed="correct", the default: what is given up instead of '
+            "corrected is tested with Spark alone (docs/simulator.md)",
+        )
     piece = Piece(
         fragment.name, _operator(fragment.policy, traits, len(fragment.inputs)), fragment.inputs,
         fragment.policy.name, fragment.policy.copies, chosen=fragment.policy,

@@ -12,12 +12,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from unbroken.control.intentions import Intention, Step
+from unbroken.control.records import Hole
 from unbroken.control.store import Store
 from unbroken.node import (
     alone,
@@ -47,6 +48,7 @@ from unbroken.tentative import correction, hearing
 from unbroken.testing import branches, checkpoints, engine, epochs
 from unbroken.testing.inputs import Inputs
 from unbroken.testing.network import Peer
+from unbroken.testing.reached import GAP, TAKE_OVER
 from unbroken.testing.speaker import Speaker
 from unbroken.testing.threads import Executor, Threading, Time
 
@@ -88,8 +90,8 @@ class _Rehearsals:
 class Records(Store):
     """The real store, in memory; control may die before or after each change."""
 
-    def __init__(self, world: Any, disk: Any, watch: Any, path: Any) -> None:
-        self._world, self._disk, self._watch = world, disk, watch
+    def __init__(self, world: Any, disk: Any, watch: Any, reached: Any, path: Any) -> None:
+        self._world, self._disk, self._watch, self._reached = world, disk, watch, reached
         #: Counts up with every change.
         self.version = 0
         super().__init__(path)
@@ -107,6 +109,19 @@ class Records(Store):
         recorded = super().record(intention)
         if recorded.step is Step.LIVE:
             self._watch.became_live(recorded.fragment, recorded.node)
+        self._reached.recorded(self, recorded)
+        return recorded
+
+    def record_writer(self, fragment: str, node: str) -> int:
+        """Writes who writes from now on."""
+        term = super().record_writer(fragment, node)
+        self._reached[TAKE_OVER] += 1
+        return term
+
+    def record_hole(self, hole: Hole, *, overtakes: Iterable[tuple[str, str]]) -> Hole:
+        """Writes what is given up."""
+        recorded = super().record_hole(hole, overtakes=overtakes)
+        self._reached[GAP] += 1
         return recorded
 
 

@@ -287,6 +287,7 @@ class SinkShell:
                 break
             except UnbrokenError:
                 block(self._sim.world, 0.3)
+        self._sim.watch.known_sinks.add(self.name)
         self._follow()
 
     def _follow(self) -> None:

@@ -28,11 +28,12 @@ from unbroken.testing.disk import Disk, Path
 from unbroken.testing.engine import Plan
 from unbroken.testing.epochs import Rows
 from unbroken.testing.faults import Faults
-from unbroken.testing.life import EPOCH_S, Life, random_life
+from unbroken.testing.life import EPOCH_S, FULL, LOSE, POWER, Life, random_life
 from unbroken.testing.network import Network
 from unbroken.testing.operators import operator_for
 from unbroken.testing.patches import Records, changes, patched
 from unbroken.testing.processes import ControlShell, KeeperShell, NodeShell, SinkShell, Sources
+from unbroken.testing.reached import Reached
 from unbroken.testing.world import Killed, Process, Said, World
 
 #: After the last fault everything must be there within so many simulated seconds: a detector's
@@ -53,7 +54,10 @@ class Result:
     story: tuple[Said, ...]
     epochs: int
     failures: int
-    recoveries: int
+    #: Processes that were started again before everything was healed.
+    restarts: int
+    #: How it recovered, and into which situations it came.
+    reached: Reached
     now_s: float
     events: int
 
@@ -72,6 +76,7 @@ class Sim:
         #: What must not be forgotten, because its identity is remembered.
         self.keep: list[Any] = []
         self.faults = Faults(self)
+        self._restarts, self._ends = 0, False
         self._rows: dict[str, list[Rows]] = {}
         self.plans = {
             p.name: Plan(p.name, operator_for(p.operator, len(p.inputs)), p.inputs)
@@ -86,7 +91,10 @@ class Sim:
             "grpc://keeper:0", "grpc://control:0", manual=False,
             log_bytes_max=life.log_bytes_max or 1 << 30,
         )  # fmt: skip
-        self.records = Records(self.world, self.disk("control"), self.watch, RealPath(":memory:"))
+        self.reached = Reached()
+        self.records = Records(
+            self.world, self.disk("control"), self.watch, self.reached, RealPath(":memory:")
+        )
         self.source_log = lambda folder, stream, schema, **how: Sources(self, folder, stream)
 
     def _query(self) -> Query:
@@ -156,6 +164,8 @@ class Sim:
     def _died(self, process: Process) -> None:
         """Control tries doors many times a second."""
         self.watch.died(process.name)
+        if not self._ends:
+            self.reached.died(self, process.name)
         self.faults.died(process)
         control = self.world.process("control")
         if control.alive and "control" in self.shells:
@@ -187,31 +197,52 @@ class Sim:
                 self.watch.break_(11, f"{type(error).__name__}: {error} ({where})")
             finally:
                 self._end()
-        started = sum(max(0, process.life - 1) for process in self.world.processes.values())
+        self.reached.over(self)
         return Result(
             self.life, self.watch.violation, tuple(self.world.story),
-            sum(len(made) for made in self.watch.contents.values()), self.faults.count, started,
-            self.world.now_s, self.world.events,
+            sum(len(made) for made in self.watch.contents.values()), self.faults.count,
+            self._restarts, self.reached, self.world.now_s, self.world.events,
         )  # fmt: skip
+
+    def _started_again(self) -> int:
+        return sum(max(0, process.life - 1) for process in self.world.processes.values())
 
     def _heal(self) -> None:
         """No more faults: everything that is down is started, and what is paused goes on."""
         if self.world.stopped:
             return
         self.faults.over = True
+        self._restarts = self._started_again()
         self.world.say("no more faults")
         self.watch.calm_from = len(self.world.story)
         self.faults.heal()
         everything = self.world.random.random() < 0.2
         for process in self.world.processes.values():
-            # A replica that failed for good is started again by people; now and then everything is.
+            # Now and then everything is started again.
             shell = self.shells.get(process.name)
-            if process.alive and isinstance(shell, NodeShell):
-                failed = any(replica.failed for replica in shell.hosted.replicas.values())
-                if failed or everything:
-                    self.kill(process.name)
+            node = process.alive and isinstance(shell, NodeShell)
+            if node and (everything or self._is_mended(shell)):
+                self.kill(process.name)
             if not process.alive:
                 self.boot(process.name)
+
+    def _is_mended(self, shell: Any) -> bool:
+        """Whether a replica failed for a reason that people have mended, and start it again.
+
+        What failed without such a reason is the protocol's own: it gets there alone, or never.
+        """
+        disk = any(f.who == shell.name and f.what in (FULL, POWER, LOSE) for f in self.life.faults)
+        failed = [replica for replica in shell.hosted.replicas.values() if replica.failed]
+        return any(disk or replica.given_up for replica in failed)
+
+    def _failures(self) -> list[str]:
+        """What has failed, in its own words."""
+        shells = [shell for shell in self.shells.values() if isinstance(shell, NodeShell)]
+        return [
+            replica.failed.partition("\n")[0]
+            for shell in shells if self.world.process(shell.name).alive
+            for replica in shell.hosted.replicas.values() if replica.failed
+        ]  # fmt: skip
 
     def _converge(self) -> None:
         end_s = self.world.now_s + CONVERGE_S_MAX
@@ -257,11 +288,13 @@ class Sim:
     def _sentences(self) -> list[str]:
         shell = self.shells.get("control")
         if shell is None:
-            return []
-        return [*shell.control._writers.sentences, *shell.control._repairs.sentences]
+            return self._failures()
+        told = self._failures()
+        return [*told, *shell.control._writers.sentences, *shell.control._repairs.sentences]
 
     def _end(self) -> None:
         """Unwinds what still waits."""
+        self._ends = True
         self.world.stopped = False
         for process in self.world.processes.values():
             process.kill()

@@ -63,8 +63,12 @@ class Looking:
         #: Streams that are not given up themselves, but made of such.
         self._behind = Behind(sim, self)
         self._version = -1
-        #: Whose disk was lost or cut off: what was not synced there may be gone.
-        self._cut_off: set[str] = set()
+        #: Consumers whose producers' disks were lost or cut off, and which stream that was: what
+        #: was not synced there may be gone.
+        self._forgotten: set[tuple[str, str]] = set()
+        #: Sinks that their stream has heard of, and those that came when its beginning was gone.
+        self.known_sinks: set[str] = set()
+        self._too_late: set[str] = set()
         #: Fragments that nobody can save any more, and since when.
         self.beyond: dict[str, str] = {}
         #: Upstream fragments that died together with the only producer of an input: what that one

@@ -54,8 +54,8 @@ class Outputs(Looking):
                 continue
             if operator.name == "draw":
                 if there is not None:
-                    ((_, before, number_drawn),) = there.table
-                    if before != drawn:
+                    (_, before, number_drawn), *more = there.table
+                    if before != drawn or more:
                         self.break_(
                             9, f"{piece.name}: epoch {number} follows the draw {before}, but "
                             f"{drawn} was shown",

@@ -51,6 +51,11 @@ class Promises(Losses):
                         f"{piece.name}@{node} can only go on after {held}",
                     )  # fmt: skip
         for sink in self._sim.sinks():
+            if sink.name not in self.known_sinks:
+                # Nobody has heard of it: it is a stranger, for whom little is kept.
+                if sink.stream == stream and sink.next < first:
+                    self._too_late.add(sink.name)
+                continue
             lost = stream in self.gaps and self._is_lost(stream, sink.next, gone)
             if sink.stream == stream and sink.next < first and not lost:
                 self.break_(
@@ -113,6 +118,7 @@ class Promises(Losses):
 
     def believed(self, there: Process, ack: dict[str, Any]) -> None:
         """Invariant 5: a producer took an ack."""
+        super().believed(there, ack)
         if "life" not in ack:
             return
         life = self._lives["", "", str(ack["life"])]
