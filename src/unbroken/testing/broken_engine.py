@@ -9,7 +9,7 @@ from typing import Any
 
 from unbroken.gate import Gate
 from unbroken.node.replica import Replica
-from unbroken.testing import checkpoints, engine
+from unbroken.testing import checkpoints, engine, epochs
 from unbroken.testing.broken import Change
 from unbroken.testing.checkpoints import Checkpoint, Fork
 from unbroken.testing.follow import Follower
@@ -98,8 +98,8 @@ def extra_batches() -> list[Change]:
     """Whoever has nothing to do yet runs a batch without data, and closes windows with it."""
     compute = engine.Run._compute
 
-    def eager(self: engine.Run, number: int, epochs: list[Any]) -> None:
-        marks = observe(self._marks, self._plan.operator, [tuple(each.table) for each in epochs])
+    def eager(self: engine.Run, number: int, given: list[Any]) -> None:
+        marks = observe(self._marks, self._plan.operator, [tuple(each.table) for each in given])
 
         def twice(operator: Any, state: Any, inputs: Any, batch: Batch, draw: Any) -> Any:
             state, rows = step(operator, state, inputs, batch, draw)
@@ -110,9 +110,14 @@ def extra_batches() -> list[Change]:
 
         has_time = any(newest <= number for newest in self.replica._gate._offered.values())
         with patched([(engine, "step", twice)] if has_time else []):
-            compute(self, number, epochs)
+            compute(self, number, given)
 
     return [(engine.Run, "_compute", eager)]
+
+
+def torn_is_served() -> list[Change]:
+    """Nobody looks whether an epoch is whole after a power cut."""
+    return [(epochs, "is_whole", lambda path, body=None: True)]
 
 
 def fetched_is_had() -> list[Change]:

@@ -42,7 +42,7 @@ from unbroken.node import (
     standby,
     successor,
 )  # fmt: skip
-from unbroken.streams import branch_log, copy_log, served
+from unbroken.streams import branch_log, copy_log, log, served
 from unbroken.tentative import correction, hearing
 from unbroken.testing import branches, checkpoints, engine, epochs
 from unbroken.testing.inputs import Inputs
@@ -156,7 +156,7 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
         replica: {
             "threading": threading, "time": time, "fork": checkpoints.Fork(), "Run": run,
             "Epoch": epochs.Epoch, "Inputs": inputs, "EpochLog": epochs.Log,
-            "drop_torn_tail": epochs.drop_torn_tail, "reader": checkpoints.reader,
+            "reader": checkpoints.reader,
         },
         lines: {
             "threading": threading, "time": time, "fork": checkpoints.Fork(), "print": say,
@@ -177,8 +177,8 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
         staged: {"threading": threading, "EpochLog": epochs.Log},
         copy_log: {
             "EpochLog": epochs.Log, "Epoch": epochs.Epoch, "Header": epochs.Header, "valid": valid,
-            "drop_torn_tail": epochs.drop_torn_tail,
         },
+        log: {"is_whole": epochs.is_whole},
         successor: {"time": time},
         lost: {"time": time, "Epoch": epochs.Epoch, "Header": epochs.Header},
         book: {

@@ -129,6 +129,11 @@ _TWO_SINKS = replace(
           Fault(5.2, "crash", "node-1", 3.0)),
     sinks=("a", "a-2"),
 )  # fmt: skip
+#: Its consumer is away when a machine goes down, and asks for what was not synced.
+_TORN = Life(
+    8, 3, ("s1",), (Piece("a", "map", ("s1",), "restart"), Piece("b", "count", ("a",), "restart")),
+    200, (Fault(4.0, "pause", "node-2", 5.0), Fault(6.0, "power", "node-1", 0.3)), ("b",),
+)  # fmt: skip
 _ONE = ("passive", "active", "restart")
 VARIANTS: dict[str, Variant] = {
     each.what: each
@@ -189,6 +194,7 @@ VARIANTS: dict[str, Variant] = {
         Variant("a restart from the commit before", broken_engine.oldest_fork, seeds=20, first=10),
         Variant("batches without data", broken_engine.extra_batches,
                 ("crash", "slow"), seeds=20, first=2),
+        Variant("a torn epoch is served", broken_engine.torn_is_served, life=_TORN),
         Variant("a full log holds nobody back", broken.never_full, life=_small(_life(
             "count", "restart", Fault(5.0, "pause", "sink-a", 12.0)), 60)),
         Variant("a full log that names nobody", broken.nobody_holds, life=_small(_life(
