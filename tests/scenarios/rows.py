@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from unbroken.testing import Fault, Life, Piece, Sim, broken, broken_branches
 from unbroken.testing.broken import Change
+from unbroken.testing.engine import RERUN
 from unbroken.testing.life import SMALL_KEEP_EPOCHS
 from unbroken.testing.variants import VARIANTS
 
@@ -86,6 +87,11 @@ def _windows_closed_meanwhile(sim: Sim) -> bool:
     """Between 7 and 10 s windows closed that end after the last row of what was missing."""
     said = [e for epochs in sim.watch.said.values() for n, e in epochs.items() if 70 <= n < 100]
     return len({row[0] for epoch in said for row in epoch.table if row[0] >= 5500}) >= 4
+
+
+def _the_giver_went_on(sim: Sim) -> bool:
+    """While layers travelled their giver made epochs, of which one in three is run twice."""
+    return bool(sim.watch.went_on >= RERUN)
 
 
 #: One input can be missing while the other one is there.
@@ -326,6 +332,17 @@ ROWS: dict[int, Row] = {
         Shown((f"{BAD_DAYS}::test_s24_a_backlog_of_ten_epochs_is_never_grouped",)),
     ),
     25: (
+        *(
+            Lived(
+                life([PASSIVE], [Fault(4.0, "slow", "node-1", 5.0, "node-2", much=0.15),
+                                 Fault(8.5, "crash", "node-1", 3.0)], nodes=2),
+                ("fault: slow node-1 - node-2", "control: a: node-2 takes over from node-1",
+                 r"node-2: took over a after epoch \d+"),
+                without=rule(left_out),
+                also=_the_giver_went_on,
+            )
+            for left_out in ("shipped from the living folder", "the name comes before the layers")
+        ),
         Shown(("tests/unit/test_take.py::test_the_original_goes_on_while_its_fork_travels",
                "tests/unit/test_shipments.py::test_a_fork_for_shipping_lies_beside_the_terms_and_is_"
                "no_term")),

@@ -9,7 +9,7 @@ from typing import Any
 
 from unbroken.gate import Gate
 from unbroken.node.replica import Replica
-from unbroken.testing import checkpoints, engine, epochs
+from unbroken.testing import checkpoints, engine, epochs, shipments
 from unbroken.testing.broken import Change
 from unbroken.testing.checkpoints import Checkpoint, Fork
 from unbroken.testing.follow import Follower
@@ -33,8 +33,8 @@ def no_output_log() -> list[Change]:
     def take(peer: Any, fragment: str, folder: Any, **how: Any) -> Any:
         return before(peer, fragment, folder, **{**how, "before_seen": None})
 
-    before = checkpoints.take
-    return [(checkpoints, "take", take)]
+    before = shipments.take
+    return [(shipments, "take", take)]
 
 
 def acks_before_commit() -> list[Change]:
@@ -118,6 +118,37 @@ def extra_batches() -> list[Change]:
 def torn_is_served() -> list[Change]:
     """Nobody looks whether an epoch is whole after a power cut."""
     return [(epochs, "is_whole", lambda path, body=None: True)]
+
+
+def living_folder() -> list[Change]:
+    """What the giver works on is given, not a fork of it; what is committed is read last."""
+
+    def layers(self: shipments.Giver, command: dict[str, Any]) -> list[Any]:
+        living = self._open[command["shipment"]]
+        newest = living.commits[max(living.commits)]
+        return [newest if name[0] == "commits" else living.read(name) for name in command["names"]]
+
+    def show(self: shipments.Attempt) -> None:
+        taken = next(content for name, content in self._here.items() if name[0] == "commits")
+        self._here["commits", taken.epoch] = taken
+        before(self)
+
+    before = shipments.Attempt.show
+    return [(shipments.Giver, "_fork", lambda self, checkpoint, at: checkpoint),
+            (shipments, "same", lambda layer, content: content is not None),
+            (shipments.Giver, "_layers", layers), (shipments.Attempt, "show", show)]  # fmt: skip
+
+
+def name_first() -> list[Change]:
+    """A shipment has its name before its layers are here."""
+
+    def steps(attempt: shipments.Attempt, before_seen: Any) -> None:
+        if before_seen is not None:
+            before_seen(attempt.epoch)
+        attempt.show()
+        attempt.bring()
+
+    return [(shipments, "steps", steps)]
 
 
 def fetched_is_had() -> list[Change]:

@@ -134,6 +134,9 @@ _TORN = Life(
     8, 3, ("s1",), (Piece("a", "map", ("s1",), "restart"), Piece("b", "count", ("a",), "restart")),
     200, (Fault(4.0, "pause", "node-2", 5.0), Fault(6.0, "power", "node-1", 0.3)), ("b",),
 )  # fmt: skip
+#: The writer goes on while its layers are on a slow way; in the end its backup needs them.
+_SHIPPED = _life("count", "passive", Fault(4.0, "slow", "node-1", 5.0, "node-2", much=0.15),
+                 Fault(8.5, "crash", "node-1", 3.0))  # fmt: skip
 _ONE = ("passive", "active", "restart")
 VARIANTS: dict[str, Variant] = {
     each.what: each
@@ -194,6 +197,8 @@ VARIANTS: dict[str, Variant] = {
         Variant("a restart from the commit before", broken_engine.oldest_fork, seeds=20, first=10),
         Variant("batches without data", broken_engine.extra_batches,
                 ("crash", "slow"), seeds=20, first=2),
+        Variant("shipped from the living folder", broken_engine.living_folder, life=_SHIPPED),
+        Variant("the name comes before the layers", broken_engine.name_first, life=_SHIPPED),
         Variant("a torn epoch is served", broken_engine.torn_is_served, life=_TORN),
         Variant("a full log holds nobody back", broken.never_full, life=_small(_life(
             "count", "restart", Fault(5.0, "pause", "sink-a", 12.0)), 60)),
