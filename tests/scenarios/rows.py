@@ -135,6 +135,12 @@ ROWS: dict[int, Row] = {
              "keeper: refuses: ack of a@node-1 under term"),
             without=rule("fencing off"),
         ),
+        Lived(
+            VARIANTS["a term per replica"].life,
+            ("control: a: expecting node-3 in place of node-1", "fault: cut one way node-3",
+             "control: a: expecting node-2 in place of node-3", "node-2: a is rebuilt from epoch"),
+            without=rule("a term per replica"),
+        ),
     ),
     4: (
         Lived(

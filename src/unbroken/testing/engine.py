@@ -9,6 +9,7 @@
 * A batch that was planned and not committed is run again when a query starts on the same folder,
   before anybody is asked: only a fork avoids that.
 * The checkpoint keeps the query's watermark and nothing of each operator's.
+* It asks again for what it was given, and for what it has had: Spark plans a batch once more.
 * A batch writes its changelog before it is committed, now and then twice: a task was run again.
   Snapshots of the state follow some time after.
 * It can *stumble*: a worker process dies, the query ends, and a new start mends it.
@@ -42,6 +43,8 @@ BATCH_S = 0.004, 0.03
 COMMIT_S = 0.001, 0.006
 #: Every so many epochs a batch is run twice; every so many a snapshot of the state follows.
 RERUN, SNAPSHOT = 3, 6
+#: Every so many epochs Spark asks for one once more, and for one that it has had.
+AGAIN = 5
 
 
 #: Of every stream.
@@ -227,7 +230,20 @@ class Run:
                 return
             number = epoch.number
         assert number is not None
+        if number % AGAIN == 0:
+            self._ask_again(gate, command, number)
         self._work(number)
+
+    def _ask_again(self, gate: Callable[..., Any], command: dict[str, Any], number: int) -> None:
+        """As Spark does when it plans once more: the same is the same, and the old is refused."""
+        again = gate(command)
+        if again is None or again.number != number:
+            raise MisalignedBatch(f"{self._plan.name}: epoch {number} is another one now")
+        try:
+            gate({**command, "after": self._after - 1})
+        except MisalignedBatch:
+            return
+        raise MisalignedBatch(f"{self._plan.name}: a question after {self._after - 1} is answered")
 
     def _work(self, number: int) -> None:
         self._asking = False

@@ -182,6 +182,9 @@ VARIANTS: dict[str, Variant] = {
         Variant("a producer that forgets terms", broken.forgets_terms, life=_life(
             "count", "active", Fault(4.0, "cut one way", "node-1", 25.0, "control"),
             Fault(15.0, "crash", "keeper", 0.5))),
+        Variant("a term per replica", broken.term_per_replica, life=_life(
+            "count", "gap", Fault(4.0, "crash", "node-1", 30.0),
+            Fault(9.0, "cut one way", "node-3", 14.0, "control"))),
         Variant("a gate that looks at one input", broken_engine.first_input_only),
         Variant("a restart that is no fork", broken_engine.no_fork, seeds=20, first=3),
         Variant("watermarks lost with a restart", broken_engine.no_marks,
@@ -195,6 +198,7 @@ VARIANTS: dict[str, Variant] = {
             "window", "passive", Fault(3.0, "cut", "node-1", 3.0, "node-2"),
             Fault(5.9, "pause", "node-1", 7.0), Fault(5.9, "lag", "node-2", 20.0, much=30.0))),
         Variant("a restart from the commit before", broken_engine.oldest_fork, seeds=20, first=10),
+        Variant("an old question is answered", broken_engine.answers_old_questions),
         Variant("batches without data", broken_engine.extra_batches,
                 ("crash", "slow"), seeds=20, first=2),
         Variant("shipped from the living folder", broken_engine.living_folder, life=_SHIPPED),
