@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unbroken.testing import Checkers, Sim
 from unbroken.testing.disk import Path
+from unbroken.testing.engine import RERUN
 from unbroken.testing.epochs import Epoch
 
 
@@ -26,6 +27,11 @@ def heard_before_it_was_stable(sim: Sim) -> bool:
 def nothing_waited_longer(sim: Sim) -> bool:
     """No epoch has waited for more than 0.9 X and an epoch, on all levels together."""
     return 1.7 < max(sim.watch.waits_s) < 0.9 * 2.0 + 0.1
+
+
+def the_giver_went_on(sim: Sim) -> bool:
+    """While layers travelled their giver made epochs, of which one in three is run twice."""
+    return bool(sim.watch.went_on >= RERUN)
 
 
 def windows_closed_meanwhile(sim: Sim) -> bool:

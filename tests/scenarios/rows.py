@@ -18,6 +18,7 @@ from checks_of_rows import (
     missed_numbers_are_empty,
     node_2_was_refused,
     nothing_waited_longer,
+    the_giver_went_on,
     windows_closed_meanwhile,
 )
 from lived import Lived, life, rule
@@ -75,6 +76,12 @@ ROWS: dict[int, Row] = {
             ("fault: repeat network", "node-1: starts again",
              "keeper: refuses: ack of a@node-1 under term"),
             without=rule("fencing off"),
+        ),
+        Lived(
+            VARIANTS["a term per replica"].life,
+            ("control: a: expecting node-3 in place of node-1", "fault: cut one way node-3",
+             "control: a: expecting node-2 in place of node-3", "node-2: a is rebuilt from epoch"),
+            without=rule("a term per replica"),
         ),
     ),
     4: tuple(
@@ -291,6 +298,17 @@ ROWS: dict[int, Row] = {
         Shown((f"{BAD_DAYS}::test_s24_a_backlog_of_ten_epochs_is_never_grouped",)),
     ),
     25: (
+        *(
+            Lived(
+                life([PASSIVE], [Fault(4.0, "slow", "node-1", 5.0, "node-2", much=0.15),
+                                 Fault(8.5, "crash", "node-1", 3.0)], nodes=2),
+                ("fault: slow node-1 - node-2", "control: a: node-2 takes over from node-1",
+                 r"node-2: took over a after epoch \d+"),
+                without=rule(left_out),
+                also=the_giver_went_on,
+            )
+            for left_out in ("shipped from the living folder", "the name comes before the layers")
+        ),
         Shown(("tests/unit/test_take.py::test_the_original_goes_on_while_its_fork_travels",
                "tests/unit/test_shipments.py::test_a_fork_for_shipping_lies_beside_the_terms_and_is_"
                "no_term")),

@@ -27,7 +27,7 @@ _FAULTS = (
 
 
 def test_who_comes_back_believes_controls_newer_list_and_not_its_own_older_note():
-    life = Life(332737386, 3, ("s1",), _PIECES, 200, _FAULTS, ("d",), 120, 20)
+    life = Life(332737387, 3, ("s1",), _PIECES, 200, _FAULTS, ("d",), 120, 20)
     sim = Sim(life)
     result = sim.run()
     assert result.violation is None

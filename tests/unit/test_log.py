@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from unbroken.epochs import Epoch
 from unbroken.errors import DiskError, DivergenceError, EpochGone, UnbrokenError
-from unbroken.streams.log import RECENT_EPOCHS, EpochLog
+from unbroken.streams.log import RECENT_EPOCHS, EpochLog, drop_torn_tail
 
 
 def epoch(number: int, *values: int) -> Epoch:
@@ -146,6 +146,25 @@ def test_a_writer_that_died_before_its_rename_left_nothing(tmp_path: Path):
     torn.write_bytes(b"half")
     assert EpochLog(tmp_path, "s").next == 2
     assert not torn.exists()
+
+
+@pytest.mark.parametrize("how", ["torn", "missing"])
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+def test_after_a_power_cut_nothing_counts_from_the_first_bad_epoch_on(
+    tmp_path: Path, how: str, number: int
+):
+    """A disk writes in the order that it likes: what comes after may be whole, and goes too."""
+    path = filled(tmp_path, 4).path(number)
+    if how == "torn":
+        path.write_bytes(path.read_bytes()[:-8])
+    else:
+        path.unlink()
+    drop_torn_tail(tmp_path)
+    log = EpochLog(tmp_path, "s")
+    if (how, number) == ("missing", 0):
+        assert (log.first, log.next) == (1, 4)  # As after a trim.
+    else:
+        assert (log.first, log.next) == (0, number)
 
 
 def test_a_flipped_bit_is_found_when_the_epoch_is_read(tmp_path: Path):

@@ -70,6 +70,7 @@ class Replica(Lines):
         self.name = name
         if fork.rebooted(folder):
             drop_torn_tail(folder / "output")
+            drop_torn_tail(folder / "staged")
         self.log = EpochLog(folder / "output", fragment.name)
         self.folder = folder
         last = self.log.last_header

@@ -309,13 +309,16 @@ class EpochLog:
 
 
 def drop_torn_tail(folder: Path) -> None:
-    """After a reboot: nothing from the first torn epoch on counts, since it was not synced.
+    """After a reboot: nothing counts from the first epoch on that is torn or missing.
 
-    Only for logs whose content can be computed again.
+    It was not synced, and a disk writes in the order that it likes.  Only for logs whose content
+    can be computed again.
     """
-    torn = False
+    torn, before = False, -1
     for path in sorted(folder.glob("*.arrow")):
-        torn = torn or not is_whole(path)
+        number = int(path.name.split(".", 1)[0])
+        torn = torn or 0 <= before < number - 1 or not is_whole(path)
+        before = number
         if torn:
             path.unlink()
 

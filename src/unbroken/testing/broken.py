@@ -10,12 +10,14 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from unbroken.control import store
 from unbroken.control.detector import Detector
 from unbroken.control.intentions import Intention, Standing, Step
 from unbroken.control.orders import Orders
 from unbroken.control.releases import Releases
 from unbroken.control.repair import Repairs
 from unbroken.control.replicas import Replicas
+from unbroken.control.store import Store
 from unbroken.control.writers import Writers
 from unbroken.node.book import BookReader
 from unbroken.node.health import Health
@@ -28,6 +30,7 @@ from unbroken.streams.hole import Positions
 from unbroken.streams.merge import Fetch, Merge, Serving
 from unbroken.streams.needs import Needs
 from unbroken.streams.served import Served
+from unbroken.testing.patches import patched
 
 #: Class or module, name of the attribute, what it is instead.
 Change = tuple[Any, str, Any]
@@ -294,6 +297,24 @@ def unforgiving() -> list[Change]:
         self.timing = SimpleNamespace(**{**vars(timing), "late_s": 1e9})  # type: ignore[assignment]
 
     return [(Detector, "__init__", never_late)]
+
+
+def term_per_replica() -> list[Change]:
+    """Terms are counted for each replica, not for its fragment: a successor has an old one."""
+    next_term, record, record_writer = store._next_term, Store.record, Store.record_writer
+
+    def counted(node: str) -> list[Change]:
+        return [(store, "_next_term", lambda db, fragment: next_term(db, f"{fragment}@{node}"))]
+
+    def of_node(self: Store, intention: Intention) -> Intention:
+        with patched(counted(intention.node)):
+            return record(self, intention)
+
+    def writes(self: Store, fragment: str, node: str) -> int:
+        with patched(counted(node)):
+            return record_writer(self, fragment, node)
+
+    return [(Store, "record", of_node), (Store, "record_writer", writes)]
 
 
 def never_full() -> list[Change]:

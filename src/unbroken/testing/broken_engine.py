@@ -9,7 +9,7 @@ from typing import Any
 
 from unbroken.gate import Gate
 from unbroken.node.replica import Replica
-from unbroken.testing import checkpoints, engine
+from unbroken.testing import checkpoints, engine, epochs, shipments
 from unbroken.testing.broken import Change
 from unbroken.testing.checkpoints import Checkpoint, Fork
 from unbroken.testing.follow import Follower
@@ -33,8 +33,8 @@ def no_output_log() -> list[Change]:
     def take(peer: Any, fragment: str, folder: Any, **how: Any) -> Any:
         return before(peer, fragment, folder, **{**how, "before_seen": None})
 
-    before = checkpoints.take
-    return [(checkpoints, "take", take)]
+    before = shipments.take
+    return [(shipments, "take", take)]
 
 
 def acks_before_commit() -> list[Change]:
@@ -94,12 +94,22 @@ def oldest_fork() -> list[Change]:
     return [(Fork, "start", older)]
 
 
+def answers_old_questions() -> list[Change]:
+    """Whatever Spark asks after counts as committed."""
+
+    def commit(self: Gate, after: int) -> None:
+        if after in (self.released, self.committed):
+            self.committed = after
+
+    return [(Gate, "commit", commit)]
+
+
 def extra_batches() -> list[Change]:
     """Whoever has nothing to do yet runs a batch without data, and closes windows with it."""
     compute = engine.Run._compute
 
-    def eager(self: engine.Run, number: int, epochs: list[Any]) -> None:
-        marks = observe(self._marks, self._plan.operator, [tuple(each.table) for each in epochs])
+    def eager(self: engine.Run, number: int, given: list[Any]) -> None:
+        marks = observe(self._marks, self._plan.operator, [tuple(each.table) for each in given])
 
         def twice(operator: Any, state: Any, inputs: Any, batch: Batch, draw: Any) -> Any:
             state, rows = step(operator, state, inputs, batch, draw)
@@ -110,9 +120,45 @@ def extra_batches() -> list[Change]:
 
         has_time = any(newest <= number for newest in self.replica._gate._offered.values())
         with patched([(engine, "step", twice)] if has_time else []):
-            compute(self, number, epochs)
+            compute(self, number, given)
 
     return [(engine.Run, "_compute", eager)]
+
+
+def torn_is_served() -> list[Change]:
+    """Nobody looks whether an epoch is whole after a power cut."""
+    return [(epochs, "is_whole", lambda path, body=None: True)]
+
+
+def living_folder() -> list[Change]:
+    """What the giver works on is given, not a fork of it; what is committed is read last."""
+
+    def layers(self: shipments.Giver, command: dict[str, Any]) -> list[Any]:
+        living = self._open[command["shipment"]]
+        newest = living.commits[max(living.commits)]
+        return [newest if name[0] == "commits" else living.read(name) for name in command["names"]]
+
+    def show(self: shipments.Attempt) -> None:
+        taken = next(content for name, content in self._here.items() if name[0] == "commits")
+        self._here["commits", taken.epoch] = taken
+        before(self)
+
+    before = shipments.Attempt.show
+    return [(shipments.Giver, "_fork", lambda self, checkpoint, at: checkpoint),
+            (shipments, "same", lambda layer, content: content is not None),
+            (shipments.Giver, "_layers", layers), (shipments.Attempt, "show", show)]  # fmt: skip
+
+
+def name_first() -> list[Change]:
+    """A shipment has its name before its layers are here."""
+
+    def steps(attempt: shipments.Attempt, before_seen: Any) -> None:
+        if before_seen is not None:
+            before_seen(attempt.epoch)
+        attempt.show()
+        attempt.bring()
+
+    return [(shipments, "steps", steps)]
 
 
 def fetched_is_had() -> list[Change]:

@@ -1,13 +1,18 @@
 """Checkpoints of a simulation: what was committed, forked and shipped, without files.
 
-    node-1/fragments/totals    terms 3, 4     each a list of commits: state and watermarks
-                               shipped        what was taken from another node
+    node-1/fragments/totals    terms 3, 4     each a list of commits, and the layers of their state
+                               shipped        what was taken from another node (see `shipments`)
+
+    term 4   commits 7 8   changelogs 5 6 7 8 9'   snapshots 4
+                           9' is not committed yet, and may be rewritten under its name
 
 * The rules are those of `checkpoints.fork`: every start is a fork of the newest commit, wherever it
   lies, into a term of its own, with nothing newer; a term wins over a shipment of the same epoch;
   what was written before a reboot counts as lost.
 * Spark keeps one watermark; each operator's own is noted beside it (`notes`).
-* Taking is `checkpoints.take`: the layers, then the output log, and the name last.
+* A state is made of layers: its newest snapshot, which appears some time after its commit, and the
+  changelogs since then.  What a layer contains is told by the run of the batch that wrote it, which
+  its past stands for: two runs of one batch have two.  A fork keeps what it found under a name.
 
 >>> world = World(seed=1); folder = Path(Disk(world, "n"), "n/totals")
 >>> fork = Fork(); began = fork.start(folder, with_watermarks=False); began.term, began.epoch
@@ -23,10 +28,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from unbroken.checkpoints.fork import Start
-from unbroken.checkpoints.take import Shipped
 from unbroken.errors import CheckpointLost, UnbrokenError
 from unbroken.policies.sessions import Reading
-from unbroken.streams.copy_log import copy_log
 from unbroken.testing.disk import Disk, Path
 from unbroken.testing.operators import oldest_session_ms
 from unbroken.testing.tasks import block
@@ -35,6 +38,13 @@ from unbroken.testing.world import World
 #: Commits that Spark keeps.
 KEPT = 12
 __all__ = ["Commit", "Disk", "Fork", "World"]
+
+
+class Layer(NamedTuple):
+    """One file of a checkpoint: its name, and what is in it."""
+
+    name: tuple[str, int]
+    content: Any
 
 
 class Commit(NamedTuple):
@@ -64,12 +74,35 @@ class Checkpoint:
     planned: int | None = None
     #: Whether its query went on as a tentative branch: nobody goes on from it.
     branch: bool = False
+    #: Number of a batch to the run that wrote it.
+    changelogs: dict[int, Any] = field(default_factory=dict)
+    snapshots: dict[int, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, disk: Disk, layers: dict[tuple[str, int], Any], epoch: int) -> Checkpoint:
+        """Made of layers that came from elsewhere."""
+        made = cls(disk, disk.boot, planned=epoch)
+        for (kind, number), content in layers.items():
+            getattr(made, kind)[number] = content
+        return made
 
     def commit(self, commit: Commit) -> None:
         """Batch done."""
         self.disk.room("commits")
         self.commits[commit.epoch] = commit
         self.commits.pop(commit.epoch - KEPT, None)
+
+    def snapshot(self, commit: Commit) -> None:
+        """The state after a commit is written as a whole, later: Spark does that beside its work.
+
+        Changelogs go that no kept commit needs any more.
+        """
+        self.snapshots[commit.epoch] = commit.past
+        oldest = min(self.commits, default=0)
+        base = max((number for number in self.snapshots if number <= oldest), default=-1)
+        for kept in (self.changelogs, self.snapshots):
+            for number in [number for number in kept if number < base]:
+                del kept[number]
 
     def note(self, epoch: int, marks: tuple[int | None, ...]) -> None:
         """Every operator's watermark after `epoch`."""
@@ -84,8 +117,43 @@ class Checkpoint:
 
     def fork(self, at: Commit) -> Checkpoint:
         """The same up to `at`, and nothing newer."""
-        notes = {at.epoch: self.notes[at.epoch]} if at.epoch in self.notes else {}
-        return Checkpoint(self.disk, self.disk.boot, {at.epoch: at}, notes, at.epoch)
+        layers = {layer.name: layer.content for layer in self.layers(at)}
+        return Checkpoint.of(self.disk, layers, at.epoch)
+
+    def layers(self, at: Commit) -> list[Layer]:
+        """What it takes to go on after `at`; the commit comes last."""
+        base = max((number for number in self.snapshots if number <= at.epoch), default=-1)
+        found = [Layer(("snapshots", base), self.snapshots[base])] if base >= 0 else []
+        found += [
+            Layer(("changelogs", number), content) for number, content in self.changelogs.items()
+            if base < number <= at.epoch
+        ]  # fmt: skip
+        if at.epoch in self.notes:
+            found.append(Layer(("notes", at.epoch), self.notes[at.epoch]))
+        return [*found, Layer(("commits", at.epoch), at)]
+
+    def read(self, name: tuple[str, int]) -> Any:
+        """What is in one layer now; None: it is not there."""
+        return getattr(self, name[0]).get(name[1])
+
+    def whole(self, at: Commit) -> str:
+        """What is wrong with the layers of `at`; "" if it is all that one run after another made.
+
+        For the checkers: a protocol cannot know.
+        """
+        past: Any = at.past
+        base = max((number for number in self.snapshots if number <= at.epoch), default=-1)
+        while past is not None:
+            number = past.number
+            kept = self.snapshots if number == base else self.changelogs
+            is_it = kept.get(number) is past
+            if not is_it:
+                what = "is of another run" if number in kept else "is missing"
+                return f"layer {number} of epoch {at.epoch} {what}"
+            if number == base:
+                return ""
+            past = past.before
+        return ""
 
 
 @dataclass
@@ -94,6 +162,8 @@ class Folder:
 
     terms: dict[int, Checkpoint] = field(default_factory=dict)
     shipped: Checkpoint | None = None
+    #: The layers of a shipment that has no name yet.
+    incoming: dict[tuple[str, int], Any] = field(default_factory=dict)
 
     def all(self) -> list[Checkpoint]:
         """Terms before shipments, newer before older; no branches."""
@@ -176,6 +246,7 @@ class Fork:
         forked = found[0].fork(found[1])
         checkpoint: Any = held.checkpoint
         checkpoint.commits, checkpoint.notes = forked.commits, forked.notes
+        checkpoint.changelogs, checkpoint.snapshots = forked.changelogs, forked.snapshots
         checkpoint.planned = forked.planned
         return replace(held, epoch=found[1].epoch)
 
@@ -227,63 +298,3 @@ def reader(plan: Any, running: Checkpoint, scratch: Path) -> Callable[[int], Rea
         return Reading(commit.epoch, oldest_session_ms(commit.state))
 
     return read
-
-
-class Giver:
-    """Gives checkpoints to other nodes; as `checkpoints.give.Giver`."""
-
-    def __init__(self, door: Any, find: Callable[[str], Any]) -> None:
-        self._find = find
-        door.on_act("shipment", self._shipment)
-
-    def _shipment(self, command: dict[str, Any]) -> dict[str, Any]:
-        origin = self._find(command["fragment"])
-        found = newest(origin.folder, with_watermarks=command["with_watermarks"])
-        if found is None:
-            raise CheckpointLost(f"{command['fragment']} has no committed epoch to be shipped")
-        forked = found[0].fork(found[1])
-        return {
-            "epoch": found[1].epoch, "commits": forked.commits, "notes": forked.notes,
-            "term": origin.term, "fingerprint": origin.fingerprint,
-        }  # fmt: skip
-
-
-def take(
-    peer: Any, fragment: str, folder: Path, *, with_watermarks: bool, known: object = None,
-    before_seen: Callable[[int], object] | None = None,
-) -> Shipped:  # fmt: skip
-    """Takes the newest checkpoint of `fragment` from `peer`; the output log comes before its name.
-
-    As `checkpoints.take.take`.
-    """
-    command = {"do": "shipment", "fragment": fragment, "with_watermarks": with_watermarks}
-    shipped = peer.act(command)
-    if before_seen is not None:
-        before_seen(shipped["epoch"])
-    folder.disk.room(folder)
-    folder_of(folder).shipped = Checkpoint(
-        folder.disk, folder.disk.boot, dict(shipped["commits"]), dict(shipped["notes"]),
-        shipped["epoch"],
-    )  # fmt: skip
-    folder.disk.watch.shipped(folder, fragment, shipped["epoch"])
-    return Shipped(shipped["epoch"], 0, 0, 0, shipped["term"], shipped["fingerprint"])
-
-
-def take_more(peer: Any, fragment: str, folder: Path, **how: Any) -> Shipped:
-    """Takes what was made since, as `checkpoints.take.take`: less than the first time."""
-    block(folder.disk.world, folder.disk.world.random.choice((0.01, 0.1)))
-    return take(peer, fragment, folder, **how)
-
-
-def take_replica(peer: Any, fragment: str, folder: Path, *, with_watermarks: bool) -> Shipped:
-    """Takes checkpoint and output log, as `checkpoints.take.take_replica`.
-
-    A whole state takes its time; the giver goes on meanwhile.
-    """
-    world: World = folder.disk.world
-
-    def copy(epoch: int) -> None:
-        block(world, world.random.choice((0.01, 0.1, 1.5)))
-        copy_log(peer, fragment, folder / "output", last=epoch)  # type: ignore[arg-type]
-
-    return take(peer, fragment, folder, with_watermarks=with_watermarks, before_seen=copy)

@@ -7,13 +7,14 @@
 
 * A file appears whole (as `streams.disk.write_whole` makes it) or not at all, except that a power
   cut tears what was not synced.
-* The epochs of a log lie in `logs`: one dict per folder, number to epoch.
+* The epochs of a log lie in `logs`: one dict per folder, number to epoch.  Of those that were not
+  synced any may be torn or gone after a power cut.
 * A disk has a boot id, which changes with every power cut.
 
 >>> world = World(seed=1); disk = Disk(world, "node-1")
 >>> note = Path(disk, "node-1") / "note.json"
 >>> disk.write_whole(note, [b"{}"], sync=True); disk.write_whole(note, [b"{1}"])
->>> disk.power_cut(); note.read_bytes() in (b"{}", b"{1}")
+>>> disk.power_cut(); note.read_bytes() in (b"{}", b"{1}", b"{")
 True
 >>> disk.lose(); note.exists()
 False
@@ -26,6 +27,9 @@ from typing import Any
 
 from unbroken.errors import DiskError
 from unbroken.testing.world import World
+
+#: What a power cut leaves of something that was not synced.
+_WHOLE, _TORN, _GONE = "whole", "torn", "gone"
 
 
 class Disk:
@@ -64,16 +68,35 @@ class Disk:
         chance = self.world.random
         self.boot += 1
         for path in sorted(self.files):
-            if self._synced.get(path) != self.files[path] and chance.random() < 0.5:
-                if path in self._synced:
-                    self.files[path] = self._synced[path]
-                else:
-                    del self.files[path]
+            if self._synced.get(path) == self.files[path]:
+                continue
+            what = chance.choice((_WHOLE, _WHOLE, _TORN, _GONE, _GONE))
+            if what is _TORN:
+                self.files[path] = self.files[path][: len(self.files[path]) // 2]
+            elif what is _GONE and path in self._synced:
+                self.files[path] = self._synced[path]
+            elif what is _GONE:
+                del self.files[path]
         for folder, log in sorted(self.logs.items()):
             if folder not in self.synced_logs and log:
-                kept = chance.randint(0, len(log))
-                for number in sorted(log)[kept:]:
-                    del log[number]
+                self._tear(log)
+
+    def _tear(self, log: dict[int, Any]) -> None:
+        """What was written last may be gone, or each epoch of it in its own way.
+
+        A disk writes in the order that it likes: an epoch may be torn or gone before one that is
+        whole.
+        """
+        chance = self.world.random
+        kept = chance.randint(0, len(log))
+        ways = chance.choice(((_GONE,), (_WHOLE, _WHOLE, _TORN), (_WHOLE, _TORN, _GONE)))
+        readable = chance.random() < 0.5
+        for number in sorted(log)[kept:]:
+            what = chance.choice(ways)
+            if what is _TORN:
+                log[number] = log[number].torn(readable=readable)
+            elif what is _GONE:
+                del log[number]
 
     def lose(self) -> None:
         """Nothing is left."""

@@ -9,6 +9,9 @@
 * A batch that was planned and not committed is run again when a query starts on the same folder,
   before anybody is asked: only a fork avoids that.
 * The checkpoint keeps the query's watermark and nothing of each operator's.
+* It asks again for what it was given, and for what it has had: Spark plans a batch once more.
+* A batch writes its changelog before it is committed, now and then twice: a task was run again.
+  Snapshots of the state follow some time after.
 * It can *stumble*: a worker process dies, the query ends, and a new start mends it.
 """
 
@@ -38,6 +41,10 @@ from unbroken.testing.world import World
 START_S = 0.1, 0.6
 BATCH_S = 0.004, 0.03
 COMMIT_S = 0.001, 0.006
+#: Every so many epochs a batch is run twice; every so many a snapshot of the state follows.
+RERUN, SNAPSHOT = 3, 6
+#: Every so many epochs Spark asks for one once more, and for one that it has had.
+AGAIN = 5
 
 
 #: Of every stream.
@@ -188,6 +195,7 @@ class Run:
         commits = self._checkpoint.commits
         if commits:
             newest = commits[max(commits)]
+            self._watch.goes_on(self._plan.name, self._checkpoint, newest)
             self._after, self._state = newest.epoch, newest.state
             self._marks = Marks(newest.mark_ms, (None,) * self._plan.operator.watermarks)
             self._late_ms, self._past = newest.late_ms, newest.past
@@ -222,7 +230,20 @@ class Run:
                 return
             number = epoch.number
         assert number is not None
+        if number % AGAIN == 0:
+            self._ask_again(gate, command, number)
         self._work(number)
+
+    def _ask_again(self, gate: Callable[..., Any], command: dict[str, Any], number: int) -> None:
+        """As Spark does when it plans once more: the same is the same, and the old is refused."""
+        again = gate(command)
+        if again is None or again.number != number:
+            raise MisalignedBatch(f"{self._plan.name}: epoch {number} is another one now")
+        try:
+            gate({**command, "after": self._after - 1})
+        except MisalignedBatch:
+            return
+        raise MisalignedBatch(f"{self._plan.name}: a question after {self._after - 1} is answered")
 
     def _work(self, number: int) -> None:
         self._asking = False
@@ -230,6 +251,9 @@ class Run:
         inputs = self._given(number)
         if number != self._after + 1:
             raise MisalignedBatch(f"{self._plan.name}: epoch {number} after {self._after}")
+        if number % RERUN == 0:
+            # A task of it fails and is run again: the layer that it has written is rewritten.
+            self._checkpoint.changelogs[number] = self
         self._watch.reads(self, inputs)
         if self.branch is None:
             self._watch.point(self._process, "planned", self._plan.name, number)
@@ -245,6 +269,7 @@ class Run:
         state, rows = step(operator, self._state, inputs, batch, self._draw)
         self._world.touch()
         past, digest = Past(self._past, tuple(epochs)), digest_of(rows)
+        self._checkpoint.changelogs[number] = past
         self._watch.seals(self, past, digest)
         self._seal(number, rows, digest)
         where = "sealed" if self.branch is None else "said"
@@ -257,7 +282,12 @@ class Run:
 
     def _commit(self, number: int, state: dict[Any, Any], marks: Marks, past: Past) -> None:
         late_ms = self._marks.current_ms
-        self._checkpoint.commit(Commit(number, state, marks.current_ms, late_ms, past))
+        done = Commit(number, state, marks.current_ms, late_ms, past)
+        self._checkpoint.commit(done)
+        if number % SNAPSHOT == 0:
+            # Not by the world's chance: lives without shipments stay what they are.
+            later_s = 0.05 * (1 + number // SNAPSHOT % 30)
+            self._world.at(later_s, self._process, self._checkpoint.snapshot, done)
         self._after, self._state, self._marks, self._late_ms = number, state, marks, late_ms
         self._past = past
         self._step = self._ask

@@ -4,6 +4,7 @@
   rows have equal digests in every run of the simulator.
 * Everything else is as in `unbroken.epochs` and `streams.log`: headers are real ones, logs refuse
   holes and other content under a number that is taken, and keep their last epoch when trimmed.
+* What a power cut has torn is found by the real `drop_torn_tail`, as files are: `is_whole`.
 * `watch` is told of everything that appears in a log and of everything that goes: the checkers
   (see `checkers`) look there.
 
@@ -20,7 +21,7 @@ from collections import Counter
 from typing import Any, Protocol
 
 import unbroken.epochs as real
-from unbroken.errors import DivergenceError, EpochGone, UnbrokenError
+from unbroken.errors import DiskError, DivergenceError, EpochGone, UnbrokenError
 from unbroken.testing.disk import Path
 
 Rows = tuple[tuple[int, ...], ...]
@@ -124,6 +125,32 @@ class Epoch:
         made = {**self.header.__dict__, **fields}
         return Epoch(Header(**made), tuple(self.table))
 
+    def torn(self, *, readable: bool) -> Epoch:
+        """What is left of it if its file is cut off in the middle."""
+        return Torn(self, readable)
+
+
+class Torn(Epoch):
+    """What a power cut has left of an epoch: half of its rows, with or without its header.
+
+    >>> torn = Epoch.of("clicks", 3, ((10, 1, 5), (12, 2, 7))).torn(readable=True)
+    >>> torn.header.rows, torn.table
+    (2, ((10, 1, 5),))
+    """
+
+    __slots__ = ("readable",)
+
+    def __init__(self, epoch: Epoch, readable: bool) -> None:
+        super().__init__(epoch.header, epoch.table[: len(epoch.table) // 2], epoch.replaces)
+        #: Whether its header can be read, which lies before its rows.
+        self.readable = readable
+
+
+def is_whole(path: Path, body: object = None) -> bool:
+    """Whether the file of an epoch is all there; as `streams.log.is_whole`."""
+    log, number = path.disk.logs[path.parent.text], int(path.name.split(".", 1)[0])
+    return not isinstance(log[number], Torn)
+
 
 def digest_of(rows: Rows) -> str:
     """Of rows in whatever order.
@@ -167,6 +194,8 @@ class Log:
             self.first, self.next = min(self._kept), max(self._kept) + 1
             if self.next - self.first != len(self._kept):
                 raise UnbrokenError(f"log {folder} has a hole")
+            if any(isinstance(each, Torn) and not each.readable for each in self._kept.values()):
+                raise DiskError(f"{folder} is damaged: an epoch has no readable header")
         self.bytes = sum(epoch.header.bytes for epoch in self._kept.values())
         #: Whoever waits for news; told once.
         self.waiting: list[Any] = []
@@ -234,7 +263,10 @@ class Log:
         """One epoch with its rows."""
         if number not in self._kept:
             raise EpochGone(f"{self.stream}: epoch {number} is not in {self.first}..{self.next}")
-        return self._kept[number]
+        epoch = self._kept[number]
+        if isinstance(epoch, Torn) and not is_whole(self.folder / f"{number:012d}.0.arrow"):
+            raise DiskError(f"{self.folder}: epoch {number} is damaged")
+        return epoch
 
     def wait(self, number: int, timeout_s: float) -> bool:
         """Whether epoch `number` is there; whoever cannot wait asks again."""
@@ -252,7 +284,3 @@ class Log:
         if gone:
             self.folder.disk.watch.trimmed(self.folder, self.stream, gone)
         return len(gone)
-
-
-def drop_torn_tail(folder: Path) -> None:
-    """After a power cut: what is torn is not there anyway."""

@@ -330,7 +330,7 @@ def _fault(chance: Random, kind: str, at_s: float, who: str, nodes: list[str]) -
     if kind == "slow":
         what = chance.choice(("slow", "repeat", "lag"))
         if what == "slow":
-            return Fault(at_s, what, who, for_s, other, much=chance.choice((0.05, 0.5, 2.0)))
+            return Fault(at_s, what, who, for_s, other, much=chance.choice((0.05, 0.5, 2.0, 6.0)))
         much = chance.choice((0.05, 0.3)) if what == "repeat" else chance.choice((5.0, 30.0))
         return Fault(at_s, what, node if what == "lag" else "network", for_s, much=much)
     if kind == "disk":

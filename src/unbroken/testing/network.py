@@ -7,7 +7,9 @@
 * Nobody refuses on behalf of a process that is paused or cut off: its callers wait until their
   deadline.  A door whose process is gone refuses at once, and that is proof (`refuses`).
 * A call that was given up may still arrive later: it waited at a paused process's door, or on a
-  slow line.  So everything is to be borne late, and twice.
+  line so slow that its deadline was over before.  While messages are repeated, so are actions: they
+  arrive once more, some seconds later, and nobody hears the answer.  So everything is to be borne
+  late, and twice.
 * Doors have the methods of `streams.flight.Door`, peers those of `streams.flight.Peer`.
 
 >>> world = World(seed=3); network = Network(world)
@@ -76,7 +78,7 @@ class Network:
         self._slow: dict[tuple[str, str], float] = {}
         #: Addresses that were read before: the process, and which life of it (0: any).
         self._addresses: dict[str, tuple[Process | None, int]] = {}
-        #: How often a message comes a second time, some seconds later.
+        #: How often a message or an action comes a second time, some seconds later.
         self.repeats = 0.0
 
     def door(self, process: Process, *, fixed: bool = False) -> Door:
@@ -162,8 +164,11 @@ class Network:
         world.touch()
         name = address.removeprefix("grpc://").rpartition(":")[0]
         end_s = world.now_s + timeout_s
-        self._travel(source.name, name)
+        late_s = self._travel(source.name, name, end_s)
         if self.is_cut(source.name, name):
+            raise self._silent(source, name, end_s)
+        if late_s:
+            self._again(address, late_s, kind, command)
             raise self._silent(source, name, end_s)
         while (target := self.at(address)) is not None and target.paused:
             if world.now_s >= end_s or world.task is None:
@@ -173,17 +178,33 @@ class Network:
             block(world, min(0.25, max(0.001, end_s - world.now_s)))
         if target is None:
             raise Unreachable(f"{name} refuses connections")
+        if self.repeats and kind == "act" and world.random.random() < self.repeats:
+            self._again(address, world.random.uniform(0.0, 4.0), kind, command)
         answer = self._answer(target, kind, command, end_s)
-        self._travel(name, source.name)
-        if self.is_cut(name, source.name):
+        if self._travel(name, source.name, end_s) or self.is_cut(name, source.name):
             raise self._silent(source, name, end_s)
         world.touch()
         return answer
 
-    def _travel(self, source: str, target: str) -> None:
-        """A question or an answer is on its way; mostly so fast that nothing happens meanwhile."""
-        if self._slow or self._world.random.random() < 0.25:
-            block(self._world, self.delay_s(source, target))
+    def _travel(self, source: str, target: str, end_s: float) -> float:
+        """A question or an answer is on its way; mostly so fast that nothing happens meanwhile.
+
+        Tells how long it will take if the deadline is over before: then it was not waited for.
+        """
+        if not self._slow and self._world.random.random() >= 0.25:
+            return 0.0
+        delay_s = self.delay_s(source, target)
+        if self._world.now_s + delay_s > end_s:
+            return delay_s
+        block(self._world, delay_s)
+        return 0.0
+
+    def _again(self, address: str, delay_s: float, kind: str, command: dict[str, Any]) -> None:
+        """A call arrives at whoever listens there now, and nobody waits for its answer."""
+        target = self.at(address)
+        if target is not None:
+            arguments = target, kind, command
+            self._world.arrives(delay_s, target, target.life, self._late, arguments)
 
     def _silent(self, source: Process, name: str, end_s: float) -> Unreachable:
         block(self._world, max(0.0, end_s - self._world.now_s))

@@ -43,9 +43,9 @@ from unbroken.node import (
     standby,
     successor,
 )  # fmt: skip
-from unbroken.streams import branch_log, copy_log, served
+from unbroken.streams import branch_log, copy_log, log, served
 from unbroken.tentative import correction, hearing
-from unbroken.testing import branches, checkpoints, engine, epochs
+from unbroken.testing import branches, checkpoints, engine, epochs, shipments
 from unbroken.testing.inputs import Inputs
 from unbroken.testing.network import Peer
 from unbroken.testing.reached import GAP, TAKE_OVER
@@ -162,7 +162,7 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
         hosted: {
             "threading": threading, "time": time, "print": say, "Peer": peer, "plans": plans,
             "shutil": remove, "forget_shipments": lambda folder: None,
-            "take": checkpoints.take_more, "take_replica": checkpoints.take_replica,
+            "take": shipments.take_more, "take_replica": shipments.take_replica,
             "Rehearsals": _Rehearsals, "KEEP_EPOCHS": sim.life.keep_epochs,
         },
         # A life is short: its state is read more often.
@@ -171,7 +171,7 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
         replica: {
             "threading": threading, "time": time, "fork": checkpoints.Fork(), "Run": run,
             "Epoch": epochs.Epoch, "Inputs": inputs, "EpochLog": epochs.Log,
-            "drop_torn_tail": epochs.drop_torn_tail, "reader": checkpoints.reader,
+            "reader": checkpoints.reader,
         },
         lines: {
             "threading": threading, "time": time, "fork": checkpoints.Fork(), "print": say,
@@ -186,14 +186,14 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
         hearing: {"Epoch": epochs.Epoch},
         standby: {
             "threading": threading, "time": time, "fork": checkpoints.Fork(), "Peer": peer,
-            "take": checkpoints.take, "print": say,
+            "take": shipments.take, "print": say,
         },
         preparation: {"threading": threading, "time": time, "os": quiet, "print": say},
         staged: {"threading": threading, "EpochLog": epochs.Log},
         copy_log: {
             "EpochLog": epochs.Log, "Epoch": epochs.Epoch, "Header": epochs.Header, "valid": valid,
-            "drop_torn_tail": epochs.drop_torn_tail,
         },
+        log: {"is_whole": epochs.is_whole},
         successor: {"time": time},
         lost: {"time": time, "Epoch": epochs.Epoch, "Header": epochs.Header},
         book: {
@@ -201,7 +201,7 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
             "Speaker": partial(Speaker, world, network, sim.watch),
         },
         served: {"threading": threading, "time": time, "disk": files},
-        questions: {"Giver": checkpoints.Giver},
+        questions: {"Giver": shipments.Giver},
         loop: {"print": say},
         life: {"disk": files},
         alone: {"disk": files},

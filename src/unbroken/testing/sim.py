@@ -277,7 +277,7 @@ class Sim:
         """Fragments that do not have their wanted number of live replicas."""
         wanted = {p.name: p.policy.copies for p in self.life.pieces if p.protection != "restart"}
         live = {
-            name: sum(standing is Standing.LIVE for standing in self.watch.placement[name].values())
+            name: list(self.watch.placement.get(name, {}).values()).count(Standing.LIVE)
             for name in wanted
         }
         return [

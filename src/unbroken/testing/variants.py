@@ -147,6 +147,14 @@ _TWICE = Life(
     200, (Fault(5.0, "cut", "node-3", 1.5, "node-2"), Fault(5.0, "cut", "node-4", 6.0, "node-1")),
     ("d",),
 )  # fmt: skip
+#: Its consumer is away when a machine goes down, and asks for what was not synced.
+_TORN = Life(
+    8, 3, ("s1",), (Piece("a", "map", ("s1",), "restart"), Piece("b", "count", ("a",), "restart")),
+    200, (Fault(4.0, "pause", "node-2", 5.0), Fault(6.0, "power", "node-1", 0.3)), ("b",),
+)  # fmt: skip
+#: The writer goes on while its layers are on a slow way; in the end its backup needs them.
+_SHIPPED = _life("count", "passive", Fault(4.0, "slow", "node-1", 5.0, "node-2", much=0.15),
+                 Fault(8.5, "crash", "node-1", 3.0))  # fmt: skip
 VARIANTS: dict[str, Variant] = {
     each.what: each
     for each in (
@@ -195,6 +203,9 @@ VARIANTS: dict[str, Variant] = {
         Variant("a producer that forgets terms", broken.forgets_terms, (5,), life=_life(
             "count", "active", Fault(4.0, "cut one way", "node-1", 25.0, "control"),
             Fault(15.0, "crash", "keeper", 0.5))),
+        Variant("a term per replica", broken.term_per_replica, (1,), life=_life(
+            "count", "gap", Fault(4.0, "crash", "node-1", 30.0),
+            Fault(9.0, "cut one way", "node-3", 14.0, "control"))),
         Variant("a gate that looks at one input", broken_engine.first_input_only, (11,)),
         Variant("a restart that is no fork", broken_engine.no_fork, (2,)),
         Variant("watermarks lost with a restart", broken_engine.no_marks, (9,), life=_joins(
@@ -208,8 +219,14 @@ VARIANTS: dict[str, Variant] = {
             "window", "passive", Fault(3.0, "cut", "node-1", 3.0, "node-2"),
             Fault(5.9, "pause", "node-1", 7.0), Fault(5.9, "lag", "node-2", 20.0, much=30.0))),
         Variant("a restart from the commit before", broken_engine.oldest_fork, (3,)),
+        Variant("an old question is answered", broken_engine.answers_old_questions, (2,)),
         Variant("batches without data", broken_engine.extra_batches, (9,),
                 ("crash", "slow")),
+        Variant("shipped from the living folder",
+                broken_engine.living_folder, (8,), life=_SHIPPED),
+        Variant("the name comes before the layers",
+                broken_engine.name_first, (8,), life=_SHIPPED),
+        Variant("a torn epoch is served", broken_engine.torn_is_served, (1,), life=_TORN),
         Variant("a full log holds nobody back", broken.never_full, (7,), life=_small(_life(
             "count", "restart", Fault(5.0, "pause", "sink-a", 12.0)), 60)),
         Variant("a full log that names nobody", broken.nobody_holds, (7,), life=_small(_life(

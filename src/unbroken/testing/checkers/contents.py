@@ -17,7 +17,7 @@ from unbroken.epochs import GAP
 from unbroken.node.staged import STAGED
 from unbroken.testing.checkers.base import Looking, text_of
 from unbroken.testing.disk import Path
-from unbroken.testing.epochs import Epoch
+from unbroken.testing.epochs import Epoch, Torn
 from unbroken.testing.pasts import Past
 
 
@@ -79,13 +79,17 @@ class Contents(Looking):
             log for name, disk in self._sim.disks.items() if self._sim.world.processes[name].alive
             for path, log in disk.logs.items() if path.endswith(ends)
         ]  # fmt: skip
-        return bool(logs) and all(number in log for log in logs)
+        # A fragment that is not started yet has not dropped what is torn.
+        return bool(logs) and all(number in log and not isinstance(log[number], Torn)
+                                  for log in logs)  # fmt: skip
 
     def took(self, follower: Any, epoch: Epoch) -> None:
         """Invariants 1 and 2: a consumer has fetched an epoch."""
         stream = epoch.header.stream
         if epoch.number != follower.next - 1:
             self.break_(2, f"{follower._consumer} takes {epoch.number} of {stream} out of turn")
+        if len(epoch.table) != epoch.header.rows:
+            self.break_(1, f"{follower._consumer} takes half of {epoch.number} of {stream}")
         self._same(epoch, f"{follower._consumer} takes")
 
     def reads(self, run: Any, inputs: Sequence[Epoch]) -> None:

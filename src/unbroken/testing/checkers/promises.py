@@ -15,6 +15,7 @@ from unbroken.epochs import GAP
 from unbroken.errors import UnbrokenError
 from unbroken.node.staged import STAGED
 from unbroken.testing.checkers.losses import Losses
+from unbroken.testing.checkpoints import Checkpoint, Commit
 from unbroken.testing.disk import Path
 from unbroken.testing.world import Process
 
@@ -28,6 +29,8 @@ class Promises(Losses):
     def __init__(self, sim: Any) -> None:
         super().__init__(sim)
         self._lives: dict[tuple[str, str, str], int] = {}
+        #: How many epochs a giver has made while a shipment of its was on its way, at most.
+        self.went_on = 0
         #: Who refused what: it is tried again many times a second.
         self._refused: set[tuple[str, str]] = set()
 
@@ -145,8 +148,21 @@ class Promises(Losses):
         held = self.on_disk(node, fragment)
         return held is not None and held >= int(ack["processed"])
 
-    def shipped(self, folder: Path, fragment: str, epoch: int) -> None:
+    def goes_on(self, fragment: str, checkpoint: Checkpoint, commit: Commit) -> None:
+        """Invariant 8: an engine begins from a commit; its layers are of one line of runs."""
+        if wrong := checkpoint.whole(commit):
+            self.break_(8, f"{fragment} on {checkpoint.disk.name} goes on after {commit.epoch}, "
+                        f"but {wrong}")  # fmt: skip
+
+    def shipped(self, folder: Path, fragment: str, epoch: int, made: Checkpoint) -> None:
         """Invariant 8: a shipment has its name; a replica is its checkpoint and its output."""
+        newest = made.last(with_watermarks=False)
+        wrong = "it has no commit" if newest is None else made.whole(newest)
+        if wrong or (newest is not None and newest.epoch != epoch):
+            wrong = wrong or "its newest commit is another one"
+            self.break_(8, f"{folder.disk.name} was shipped {fragment} up to {epoch}: {wrong}")
+        newer = next(reversed(self.contents.get(fragment, {-1: None}))) - epoch
+        self.went_on = max(self.went_on, newer)
         logs = [folder.disk.logs.get(f"{folder.text}/{name}", {}) for name in ("output", "staged")]
         end = max((number for log in logs for number in log), default=-1)
         if end < epoch:
