@@ -541,7 +541,7 @@ def test_whoever_gives_a_newcomer_its_state_dies_and_another_gives_it():
         Piece("d", "join", ("a", "c"), "active", 3),
     )
     faults = Fault(4.082, "lose", "node-1", 0.37), Fault(8.643, "lose", "node-5", 3.01)
-    result = simulate(Life(91000142, 6, ("s1", "s2"), pieces, 92, faults, ("d",)))
+    result = simulate(Life(91000144, 6, ("s1", "s2"), pieces, 92, faults, ("d",)))
     assert result.violation is None
     assert any("as a copy of node-2 in place of node-5" in line.text for line in result.story)
 
