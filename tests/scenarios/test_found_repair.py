@@ -147,5 +147,5 @@ def test_whoever_gives_a_newcomer_its_state_dies_and_another_gives_it():
         Piece("d", "join", ("a", "c"), "active", 3),
     )
     faults = Fault(4.082, "lose", "node-1", 0.37), Fault(8.643, "lose", "node-5", 3.01)
-    one = Life(91000142, 6, ("s1", "s2"), pieces, 92, faults, ("d",))
+    one = Life(91000144, 6, ("s1", "s2"), pieces, 92, faults, ("d",))
     lived(one, "as a copy of node-2 in place of node-5")
