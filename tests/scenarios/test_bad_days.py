@@ -121,6 +121,8 @@ def test_a_keeper_killed_in_the_middle_of_many_sends_has_every_row_once(tmp_path
     """
     sends = 60
     keeper = RealKeeper(tmp_path / "cluster", tmp_path / "keeper.log", epoch="50ms")
+    # By name: for a stranger 600 epochs are kept, half a minute, and a busy machine takes longer.
+    follow = keeper.cluster.follow("right", consumer="reader")
     returned: list[int] = []
     failed: list[Exception] = []
 
@@ -146,7 +148,6 @@ def test_a_keeper_killed_in_the_middle_of_many_sends_has_every_row_once(tmp_path
             thread.join(60)
         assert failed == []
         last = keeper.cluster.finish()
-        follow = keeper.cluster.follow("right")
         taken = [row for _ in range(last) for row in next(follow).table.column("n").to_pylist()]
         follow.close()
         assert sorted(taken) == sorted(returned)

@@ -92,3 +92,26 @@ def test_the_stable_line_reads_faster_than_the_branch():
         *("going tentative", "the stable line goes on", "stable again: corrected epochs") * 2,
         never=["the branch ended"],
     )
+
+
+def test_a_branch_dies_while_its_input_is_tentative():
+    """Found: whoever started anew beside it had heard what was said meanwhile, and thrown it away.
+
+    Nobody says it again, so nothing of the next epoch was here, and nothing was waited for: no
+    result until the partition was over.
+    """
+    first = Piece("c", "count", ("a", "b"), "restart", max_delay=3.0)
+    second = Piece("d", "count", ("c",), "restart", max_delay=2.0)
+    faults = [
+        Fault(2.807, "slow", "node-3", 8.2, "node-1", much=0.5),
+        Fault(11.011, "cut", "node-3", 8.5, "node-2"),
+        Fault(12.644, "stumble", "node-1", 9.9, "branch"),
+    ]
+    one = life(
+        [*RELAYS, first, second], faults, sinks=("d",), seed=31000022, log_bytes_max=90
+    )  # fmt: skip
+    lived(
+        one, "d@node-1: going tentative: c tentative", "d@node-1: the stable line goes on",
+        "d@node-1: the branch ended after epoch", "d@node-1: going tentative: c tentative",
+        "d@node-1: stable again",
+    )  # fmt: skip

@@ -70,7 +70,11 @@ class Arrivals:
         return first
 
     def heard(self, stream: str, epoch: Epoch) -> None:
-        """An input that is cut off itself goes on, tentatively."""
+        """An input that is cut off itself goes on, tentatively.
+
+        Only a branch can use it; a stable line may have to part when its branch has failed, and
+        nobody says it again.
+        """
         said = self._said.setdefault(stream, {})
         size = sum(each.header.bytes for each in said.values())
         if epoch.number > self.gate.released and (
@@ -143,10 +147,6 @@ class Branch:
         # A hole in an input must not begin behind what only the branch has (scenario 13).
         inputs.speak_for(lambda: self.correction.after + 1 if stable() is None else None)
         run.seal_with(self.seal)
-
-    def reads(self, arrivals: Arrivals) -> bool:
-        """Whether it is the one that reads what comes in there."""
-        return self._arrivals is arrivals
 
     @property
     def newest(self) -> int:

@@ -101,12 +101,6 @@ class Lines(Second):
         self._held_up = sealed_us, held_s
         return round(held_s, 3)
 
-    def _heard(self, arrivals: Arrivals, stream: str, epoch: Epoch) -> None:
-        """Under `changed`: an input says something tentatively; only a branch can use it."""
-        branch = self.branch
-        if branch is None or branch.reads(arrivals):
-            arrivals.heard(stream, epoch)
-
     def _wait_next(self, after: int, term: int) -> int | None:
         """Under `changed`: the next epoch's number plus one, or None; it may part meanwhile.
 

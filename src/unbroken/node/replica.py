@@ -17,7 +17,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +182,7 @@ class Replica(Lines):
         arrived, listen = self._arrived(gate), dict[str, Any]()
         if self._arrivals is not None:
             listen = {
-                "heard": partial(self._heard, self._arrivals),
+                "heard": self._arrivals.heard,
                 "wait_s": self._arrivals.silence.bound.answer_s,
             }
         return Inputs(
