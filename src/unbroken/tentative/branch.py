@@ -76,10 +76,11 @@ class Bound:
     def answer_s(self) -> float:
         """Producers without news say so that soon: a line that is whole again is found in time.
 
-        >>> round(Bound(3.0).answer_s, 3), Bound(600.0).answer_s
-        (0.3, 2.0)
+        >>> round(Bound(3.0).answer_s, 3), Bound(600.0).answer_s, Bound(0.2).answer_s
+        (0.3, 2.0, 0.1)
         """
-        return min(2.0, (1.0 - WAITING_PART) * self.delay_s_max)
+        # More than ten questions a second would cost more than they tell.
+        return min(2.0, max(0.1, (1.0 - WAITING_PART) * self.delay_s_max))
 
     @property
     def text(self) -> str:
