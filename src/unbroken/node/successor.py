@@ -14,6 +14,7 @@
   ask now, such as standbys, are not waited for: control knows them.
 * Inputs may be behind their consumers for a while: a power cut takes what was not synced, and it is
   made again.  What a consumer says it has is true all the same, up to what the sources have sealed.
+* What lies before the hole holds no log any more, also not for the one that is gone.
 * If no consumer is there to ask, it begins where the inputs do: what lies before was processed by
   the one that is gone, and consumers may have all of it.
 """
@@ -36,12 +37,15 @@ from unbroken.policies import Upstream
 from unbroken.policies.past import Seed
 from unbroken.streams.flight import Peer, checked_name
 from unbroken.streams.hole import Begin
+from unbroken.streams.needs import ack
 from unbroken.streams.served import Served
 
 #: How long to wait for the consumers to say where they are: they look into the book that often.
 ASK_S_MIN = 3 * FRESH_S
 ASK_S_MAX = 10.0
 LOOK_S = 0.05
+#: Of a replica in an empty folder: no ack of its later terms is older.
+FIRST_TERM = 1
 
 
 def begin(
@@ -57,7 +61,7 @@ def begin(
         return seed
     for client in _clients(replica, gone, book):
         served.meet(client)
-    return _after_hole(replica, served, book, control, plan, sources)
+    return _after_hole(replica, served, gone, book, control, plan, sources)
 
 
 def _clients(replica: Replica, gone: str, book: BookReader) -> list[str]:
@@ -99,7 +103,7 @@ def _seed(replica: Replica, gone: str, book: BookReader) -> tuple[Seed, list[str
 
 
 def _after_hole(
-    replica: Replica, served: Served, book: BookReader, control: Peer, plan: Plan,
+    replica: Replica, served: Served, gone: str, book: BookReader, control: Peer, plan: Plan,
     sources: Sequence[str],
 ) -> Seed:  # fmt: skip
     """Records the hole, puts it into the log, and goes on behind it."""
@@ -125,6 +129,11 @@ def _after_hole(
         recorded: dict[str, Any] = control.act(hole, timeout_s=5.0)
         first, last = int(recorded["first"]), int(recorded["last"])
         served.turn_away([*replaced, *begin.behind])
+        # On record, so nobody will ask for what lies before.  Its rows are counted when its last
+        # epoch has come, which a producer cannot make while its log is full for those before.
+        word = ack(replica.name, FIRST_TERM, -1) | {"need": first, "overtakes": gone}
+        for each in replica.fragment.inputs:
+            book.tell(each, word)
     before = [(one, end, rows) for one, end, rows in told["holes"] if end < first]
     given_up = sum(end - one + 1 for one, end, _ in before), sum(rows for _, _, rows in before)
     if last >= first:

@@ -138,9 +138,17 @@ class Needs:
 
     def record(
         self, consumer: str, *, term: int, processed: int, need: int, seed: Seed | None = None,
-        owed_to: str = "",
+        owed_to: str = "", overtakes: str = "",
     ) -> None:  # fmt: skip
-        """Takes an ack; a consumer that was not expected is expected from now on."""
+        """Takes an ack; a consumer that was not expected is expected from now on.
+
+        One whom it `overtakes` will not go on from where it was, which control has on record.
+
+        >>> needs = Needs(); needs.expect("r@node-1"); needs.expect("r@node-3", like="r@node-1")
+        >>> needs.record("r@node-3", term=1, processed=-1, need=150, overtakes="r@node-1")
+        >>> needs.trim_below(newest=200, keep=0)
+        150
+        """
         if seed is not None:
             _check_seed(consumer, seed)
         known = self._terms.get(consumer, 0)
@@ -160,7 +168,8 @@ class Needs:
             entry.seed = seed
         entry.term, entry.processed = term, max(entry.processed, processed)
         entry.owed_to = owed_to
-        entry.need = max(entry.need or 0, need)
+        for each in (entry, self._needs.get(overtakes, entry)):
+            each.need = max(each.need or 0, need)
 
     def remove(self, consumer: str, *, term: int = 0) -> None:
         """`consumer` will not come back: it no longer holds anything.

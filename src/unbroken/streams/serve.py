@@ -13,7 +13,7 @@ epoch   {stream, number, consumer, next, term, wait_s}
                                        the same, and waits a while for it: headers and body in
                                        one answer, for a stream that has one replica
 expect  {stream, consumer, term, like} this consumer holds back trimming from now on
-ack     {stream, consumer, term, processed, need, seed}
+ack     {stream, consumer, term, processed, need, seed, overtakes}
 seed    {stream, consumer}             its need, and the seed that its acks carried, if any
 consumers {stream}                     the clients that it keeps epochs for, by name
 release {stream, consumer, term}       it will not come back
@@ -128,6 +128,7 @@ class StreamDoor:
             checked_consumer(command["consumer"]), term=int(command["term"]),
             processed=int(command["processed"]), need=int(command["need"]),
             seed=command.get("seed"), owed_to=_name_or_nobody(command.get("owed_to")),
+            overtakes=_name_or_nobody(command.get("overtakes")),
         )  # fmt: skip
 
     def _seed(self, command: Command) -> dict[str, Any]:

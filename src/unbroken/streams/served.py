@@ -32,6 +32,10 @@ from unbroken.streams.log import EpochLog
 from unbroken.streams.needs import CLIENTS_MAX, UNDECLARED_EPOCHS, Needs, Seed
 from unbroken.streams.standstill import Extent, Standstill, owed_to
 
+#: Within this time whoever follows the stream has found a new replica of it, and asked by name:
+#: until then nobody is a stranger.
+MET_S = 3.0
+
 
 class Served:
     """One stream at the door: its log, its consumers, and what may be trimmed."""
@@ -58,6 +62,7 @@ class Served:
         expected meanwhile.
         """
         self.log = log
+        self._since_s = time.monotonic()
         #: What is said beyond the stable epochs while input is cut off; None if that never happens.
         self.tentative: BranchLog | None = None
         #: While true, followers are heard and told nothing: where a hole begins depends on them.
@@ -172,13 +177,14 @@ class Served:
 
     def ack(
         self, consumer: str, *, term: int, processed: int, need: int, seed: Seed | None = None,
-        owed_to: str = "",
+        owed_to: str = "", overtakes: str = "",
     ) -> None:  # fmt: skip
         """Takes an ack and trims what nobody may ask for any more."""
         with self._lock:
             self.needs.record(
-                consumer, term=term, processed=processed, need=need, seed=seed, owed_to=owed_to
-            )
+                consumer, term=term, processed=processed, need=need, seed=seed, owed_to=owed_to,
+                overtakes=overtakes,
+            )  # fmt: skip
         self.trim()
 
     def seed(self, consumer: str) -> tuple[int | None, Seed | None]:
@@ -306,7 +312,8 @@ class Served:
                 return
             newest = self.log.next - 1
             self._trim(self.needs.trim_below(newest=newest, keep=self._keep))
-            if self._bytes_max is not None and self.log.bytes >= self._bytes_max:
+            met = time.monotonic() > self._since_s + MET_S
+            if met and self._bytes_max is not None and self.log.bytes >= self._bytes_max:
                 # Strangers go first, or everybody would wait for those who may never come.
                 unneeded = self.needs.trim_below(newest=newest, keep=0)
                 self._trim(min(unneeded, self._half()))

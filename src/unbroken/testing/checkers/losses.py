@@ -99,7 +99,18 @@ class Losses(Looking):
         """For whose sake a stream may stop: fragments before it, or whoever fills their logs."""
         before = self._before(stream)
         found = [name for name in before if name in self.beyond or self._full_of_history(name)]
-        return found + [who for name in before for who in self._holders(name)]
+        found += [who for name in before for who in self._holders(name)]
+        return found + [who for name in before for who in self._never_asks(name)]
+
+    def _never_asks(self, stream: str) -> list[str]:
+        """Who reads a gap fragment and is lost: whoever begins that anew waits for it, by name.
+
+        A copy of it that is gone may be further than all others, and would be thrown away.
+        """
+        pieces = {piece.name: piece for piece in self._sim.life.pieces}
+        if pieces[stream].protection != "gap":
+            return []
+        return [name for name in self.beyond if stream in pieces[name].inputs]
 
     def _holders(self, stream: str) -> list[str]:
         """Who has stopped for good, and holds a log that is full; what is held by it holds too."""
