@@ -100,8 +100,8 @@ class Second(Health):
             self._not_resumed = UnbrokenError(f"the stable line cannot be started: {error}")
             print(self._not_resumed, file=sys.stderr, flush=True)
             return
-        if self._stopped and self._run is not None:
-            self._run.stop()
+        if self._stopped:
+            self.stop()  # It ended meanwhile, and did not know of this query and its inputs.
 
     def _starts_later(self, parked: fork.Start) -> bool:
         """Whether a start that failed came early: it is made again when the input is there."""
