@@ -255,7 +255,8 @@ class Tentative(Checkers):
         self._waited_s[stream, run.branch.name, number] = total_s
         self.waits_s.append(total_s)
         most_s = self._limit_s(bound_s, max(upstream_s.values(), default=0.0))
-        if blamed_s > most_s and not self._hindered(run._process.name):
+        new = number > self._said_before(run)
+        if new and blamed_s > most_s and not self._hindered(run._process.name):
             self.break_(
                 12, f"epoch {number} of {stream} has waited {blamed_s:.2f} s, its bound is "
                 f"{bound_s:g} s",
@@ -267,6 +268,15 @@ class Tentative(Checkers):
                 f"{bound_s:g} s",
             )  # fmt: skip
         self._first.discard(id(run))
+
+    def _said_before(self, run: Any) -> int:
+        """The newest epoch that an earlier branch of this replica has said: no new result."""
+        stream, node, own = run._plan.name, run._process.name, run.branch.name
+        said = (
+            max(numbers) for (of, branch), numbers in self.said.items()
+            if of == stream and branch != own and branch.endswith("@" + node) and numbers
+        )  # fmt: skip
+        return max(said, default=-1)
 
     def _bound_s(self, run: Any) -> float:
         return float(self.piece(run._plan.name).max_delay)
