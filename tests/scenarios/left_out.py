@@ -18,6 +18,8 @@ from unbroken.node import control, replica, standby, successor
 from unbroken.node.book import BookReader
 from unbroken.node.hosted import Hosted
 from unbroken.node.replica import Replica
+from unbroken.node.second import Second
+from unbroken.streams import served
 from unbroken.streams.hole import Begin, Positions
 from unbroken.streams.merge import Merge
 from unbroken.streams.needs import Needs
@@ -223,3 +225,24 @@ def position_from_a_note() -> list[Change]:
         self._kind = follow
 
     return [(SinkShell, "_write", noted), (SinkShell, "__init__", with_note)]
+
+
+def holds_what_lies_before() -> list[Change]:
+    """Who begins anew behind a hole does not tell producers that nobody needs what lies before."""
+    return [(successor, "ack", lambda consumer, term, processed: {"do": "extent"})]
+
+
+def strangers_at_once() -> list[Change]:
+    """A new replica takes everybody for a stranger who has not asked it yet."""
+    return [(served, "MET_S", -1.0)]
+
+
+def inputs_outlive_it() -> list[Change]:
+    """A second query that starts while its replica ends is stopped, and its inputs go on."""
+
+    def try_resume(self: Second, parked: Any) -> None:
+        self._resume(parked)
+        if self._stopped and self._run is not None:
+            self._run.stop()
+
+    return [(Second, "_try_resume", try_resume)]

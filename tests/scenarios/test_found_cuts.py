@@ -5,6 +5,7 @@ Each is the smallest life that showed it, and still shows it (`lived`).
 
 from __future__ import annotations
 
+import left_out
 from lived import astray, life, lived, rule
 
 from unbroken.testing import Fault, Life, Piece
@@ -115,3 +116,25 @@ def test_a_branch_dies_while_its_input_is_tentative():
         "d@node-1: the branch ended after epoch", "d@node-1: going tentative: c tentative",
         "d@node-1: stable again",
     )  # fmt: skip
+
+
+def test_a_replica_ends_while_its_second_query_starts():
+    """Found: the inputs of that query went on for ever, in its name and from where it was.
+
+    Whoever asks says what it has: where a hole begins may depend on it.
+    """
+    pieces = (
+        Piece("a", "map", ("s1",), "restart"), Piece("b", "map", ("s2",), "passive"),
+        Piece("c", "union", ("a", "b"), "active", max_delay=1.0),
+    )  # fmt: skip
+    faults = (
+        Fault(8.915, "cut", "node-2", 1.39, "node-3"),
+        Fault(10.175, "fuse", "node-1", 0.24, much=8),
+        Fault(10.646, "isolate", "node-3", 3.39), Fault(12.513, "stumble", "node-3", 0.7, "stable"),
+    )  # fmt: skip
+    one = Life(98000049, 3, ("s1", "s2"), pieces, 155, faults, ("c",))
+    lived(
+        one, "node-3: c@node-3: going tentative: b silent",
+        "node-3: c has stumbled and is started again",
+    )  # fmt: skip
+    assert astray(one, left_out.inputs_outlive_it).number == 3

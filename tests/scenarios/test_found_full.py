@@ -177,9 +177,23 @@ def test_history_fills_a_log_for_good_after_its_reader_has_caught_up():
         Fault(11.474, "repeat", "network", 6.9, much=0.3),
         Fault(15.494, "pause", "node-7", 5.7),
     )
-    one = Life(900296399, 7, ("s1",), pieces, 160, faults, ("b",), 80, SMALL_KEEP_EPOCHS)
+    one = Life(900296402, 7, ("s1",), pieces, 160, faults, ("b",), 80, SMALL_KEEP_EPOCHS)
     sim = lived(one, "fault: pause sink-b", "the slowest consumer is b@node-2")
     (sink,) = sim.sinks()
     assert sink.next < 160
     assert "fragment 'a' stands still for good" in sim.watch.explained("b", sink)
     assert astray(one, rule("a full log that names nobody")).number == 7
+
+
+def test_a_new_replica_is_full_before_its_sink_has_found_it():
+    """Found: the sink had asked another one by name, and was a stranger here."""
+    pieces = (
+        Piece("a", "map", ("s1", "s2"), "gap"), Piece("b", "map", ("a", "s1"), "gap"),
+        Piece("c", "join", ("a", "b"), "active"), Piece("d", "join", ("c", "s2"), "passive"),
+    )  # fmt: skip
+    one = Life(
+        94000072, 3, ("s1", "s2"), pieces, 60, (), ("d",),
+        log_bytes_max=120, keep_epochs=SMALL_KEEP_EPOCHS,
+    )  # fmt: skip
+    assert there(lived(one))
+    assert astray(one, left_out.strangers_at_once).number == 3

@@ -169,7 +169,8 @@ class Replica(Lines):
         assert began.epoch is not None
         self._restored = False
         self._start_query(self._plan_for, began)
-        self._go_on_after(began.epoch)
+        if not self._stopped:  # That took a while; what it would ask for may be gone.
+            self._go_on_after(began.epoch)
 
     def _read_oldest(self, began: fork.Start) -> None:
         if isinstance(self._past, SessionPast):
