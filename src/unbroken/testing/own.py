@@ -66,11 +66,11 @@ def pieces_of(query: Query, traits: Mapping[str, Traits]) -> tuple[Piece, ...]:
     fragments = [stream for stream in query.check() if not isinstance(stream, Source)]
     before = gaps_before(fragments)
     for fragment in fragments:
-        if fragment.bound is not None and fragment.bound.converges and before[fragment.name]:
+        gaps = ", ".join(map(repr, sorted(before[fragment.name])))
+        if fragment.bound is not None and fragment.bound.converges and gaps:
             raise DefinitionError(
                 f'{fragment.where}: fragment {fragment.name!r} has when_healed="converge" behind '
-                f"{', '.join(map(repr, sorted(before[fragment.name])))}, whose policy is gap, which "
-                "cannot be simulated",
+                f"{gaps}, whose policy is gap, which cannot be simulated",
                 hint='simulate it with when_healed="correct", the default (docs/simulator.md)',
             )
     return tuple(_piece(fragment, traits[fragment.name]) for fragment in fragments)

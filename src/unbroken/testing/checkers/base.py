@@ -61,9 +61,7 @@ class Looking:
         #: goes on behind it knows: state, watermarks, and the one before.
         self.given_up: dict[str, dict[int, Knows | None]] = {name: {} for name in self.converging}
         #: Gaps whose lost rows can be counted.
-        self.countable: dict[str, set[int]] = {
-            name: set() for name in self.gaps | self.converging
-        }
+        self.countable: dict[str, set[int]] = {name: set() for name in self.gaps | self.converging}
         #: What each epoch of such a graph was made of, by stream, number and digest.
         self._made_of: dict[tuple[str, int, str], list[Any]] = {}
         self._placement: dict[str, dict[str, Standing]] = {}

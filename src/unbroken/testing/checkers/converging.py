@@ -9,7 +9,7 @@
 * 9: a gap says what its inputs had.  Every epoch behind it says how many are given up, and how many
   rows that is.  What the stable line makes from there on is what the operator makes of what that
   line was given: the branch's past, and then complete inputs (`outputs`).
-* Who has heard a tentative epoch of such a number is told that nothing will come of it (`tentative`).
+* Who has heard a tentative epoch of such a number hears that nothing comes of it (`tentative`).
 """
 
 from __future__ import annotations
@@ -58,9 +58,10 @@ class Converging(Checkers):
         self.given_up[stream][at] = self._knows[id(source), at]
         self.countable[stream].update(numbers)
         gaps, rows = self._lost_until(stream, first)
-        for gaps, number in enumerate(numbers, gaps + 1):
+        for number in numbers:
             inputs = [self.contents[name].get(number) for name in self.piece(stream).inputs]
             rows += sum(len(epoch.table) for epoch in inputs if epoch is not None)
+            gaps += 1
             self._lost[stream][number] = gaps, rows
         self._point("given up", folder, stream, at)
 

@@ -1,9 +1,9 @@
 """Invariant 9: in the end every stream is what its operators make of its inputs.
 
 The undisturbed run is computed by the operators alone, from what the sources sealed.  Behind a gap
-it begins anew, from nothing; behind what a
-fragment has given up it goes on with what its branch knew; behind a draw it takes what was drawn, and looks whether each draw
-follows from the one before.
+it begins anew, from nothing; behind what a fragment has given up it goes on with what its branch
+knew; behind a draw it takes what was drawn, and looks whether each draw follows from the one
+before.
 """
 
 from __future__ import annotations
