@@ -5,6 +5,8 @@ Fresh ones are as those of `test_seeds`; a quarter as many, for they take longer
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from test_seeds import FIRST, GROUP, live
 from test_seeds import FRESH as FRESH_OF_ALL
@@ -155,8 +157,10 @@ def test_what_is_behind_hears_of_what_was_given_up():
     """A fragment behind it takes gaps for empty epochs, and tells how many rows that cost."""
     joins = Piece("c", "union", ("a", "b"), "restart", max_delay=2.0, when_healed="converge")
     behind = Piece("d", "count", ("c",), "active")
-    cut = Fault(5.0, "cut", "node-3", 5.0, "node-2")
-    sim = lived(Life(7, 5, ("s1", "s2"), (*RELAYS, joins, behind), 160, (cut,), ("d",)))
+    one = Life(7, 5, ("s1", "s2"), (*RELAYS, joins, behind), 160, (), ("d",))
+    placed = Sim(one).setup.placement
+    cut = Fault(5.0, "cut", *placed["c"], 5.0, *placed["b"])
+    sim = lived(replace(one, faults=(cut,)))
     assert sim.watch.given_up["c"]
     (sink,) = sim.sinks()
     last = sink.log._kept[sink.next - 1].header
