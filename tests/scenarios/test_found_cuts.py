@@ -8,6 +8,7 @@ from __future__ import annotations
 import left_out
 from lived import astray, life, lived, rule
 
+from unbroken.node.branch import Branch
 from unbroken.testing import Fault, Life, Piece
 
 RELAYS = Piece("a", "map", ("s1",), "restart"), Piece("b", "map", ("s2",), "restart")
@@ -138,3 +139,20 @@ def test_a_replica_ends_while_its_second_query_starts():
         "node-3: c has stumbled and is started again",
     )  # fmt: skip
     assert astray(one, left_out.inputs_outlive_it).number == 3
+
+
+def test_a_log_is_full_of_what_is_to_be_given_up():
+    """Found: a branch that converges waited for all that it had done, and nobody got on any more.
+
+    It acks nothing before, so the input that was cut off could not get as far: its log was full.
+    """
+    joins = Piece("c", "union", ("a", "b"), "restart", max_delay=1.0, when_healed="converge")
+    faults = [Fault(5.0, "cut", "node-3", 9.0, "node-2")]
+    one = life([*RELAYS, joins], faults, seed=5, log_bytes_max=70)
+    lived(
+        one, "c@node-3: going tentative: b silent",
+        "c@node-3 corrects what it said: its input stands still",
+        "c@node-3: the stable line goes on after epoch 48", "c@node-3: stable again: corrected",
+        never=["stable again: gave up"],
+    )  # fmt: skip
+    assert astray(one, lambda: [(Branch, "_look_stands", lambda self, now_s: None)]).number == 10

@@ -5,6 +5,8 @@ Fresh ones are as those of `test_seeds`; a quarter as many, for they take longer
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from test_seeds import FIRST, GROUP, live
 from test_seeds import FRESH as FRESH_OF_ALL
@@ -61,12 +63,14 @@ def test_one_seed_is_one_life():
 
 def test_fixed_lives_part():
     """Otherwise they would show nothing."""
-    parted = 0
-    for seed in range(12):
+    parted = given_up = 0
+    for seed in range(20):
         sim = Sim(random_cut_life(seed))
         sim.run()
         parted += len(sim.watch.said)
-    assert parted >= 6
+        given_up += any(sim.watch.given_up.values())
+    assert parted >= 10
+    assert given_up >= 2
 
 
 @pytest.mark.parametrize("for_s", [0.2, 0.8])
@@ -114,6 +118,54 @@ def test_one_of_the_two_queries_dies(line: str):
     )
     (sentence,) = ("the branch ended after epoch",) if line == "branch" else ("has stumbled",)
     assert says(sim, sentence)
+
+
+@pytest.mark.parametrize("when_cut", ["process", "delay"])
+def test_what_was_said_is_given_up(when_cut: str):
+    """The sink is told of each number that nothing will come of it, and the line goes on."""
+    cut = Fault(5.0, "cut", "node-3", 5.0, "node-2")
+    sim = lived(life(cut, when_cut=when_cut, when_healed="converge"))
+    (sink,) = sim.sinks()
+    assert says(sim, "c@node-3: stable again: gave up epochs 49 to ")
+    given_up = sorted(sim.watch.given_up["c"])
+    assert given_up == list(range(49, given_up[-1] + 1))
+    told = {n: epoch for n, epoch in sink.log._kept.items() if epoch.kind == "gap"}
+    assert sorted(told) == given_up
+    heard = [epoch.replaces for epoch in told.values() if epoch.replaces is not None]
+    assert len(heard) > 10
+    assert {(each.withdrawn, each.added) for each in heard} == {(None, None)}
+    behind = sink.log._kept[given_up[-1] + 1].header
+    assert behind.kind == "stable"
+    assert behind.lost_total == sum(epoch.header.lost for epoch in told.values()) > 0
+    assert sink.both.hearing.open == []
+
+
+@pytest.mark.parametrize("where", ["given up c", "gap c"])
+def test_the_node_dies_while_it_gives_up(where: str):
+    """Between the fork and the first gap, and in the middle of the gaps: all of them are there."""
+    cut, much = Fault(5.0, "cut", "node-3", 5.0, "node-2"), 60
+    sim = lived(
+        life(cut, Fault(5.0, "die at", "node-3", 0.5, where, much=much), when_healed="converge")
+    )
+    assert says(sim, f"it has {where[:-2]} epoch")
+    (sink,) = sim.sinks()
+    gaps = [n for n, epoch in sorted(sink.log._kept.items()) if epoch.kind == "gap"]
+    assert gaps[: len(sim.watch.given_up["c"])] == sorted(sim.watch.given_up["c"])
+
+
+def test_what_is_behind_hears_of_what_was_given_up():
+    """A fragment behind it takes gaps for empty epochs, and tells how many rows that cost."""
+    joins = Piece("c", "union", ("a", "b"), "restart", max_delay=2.0, when_healed="converge")
+    behind = Piece("d", "count", ("c",), "active")
+    one = Life(7, 5, ("s1", "s2"), (*RELAYS, joins, behind), 160, (), ("d",))
+    placed = Sim(one).setup.placement
+    cut = Fault(5.0, "cut", *placed["c"], 5.0, *placed["b"])
+    sim = lived(replace(one, faults=(cut,)))
+    assert sim.watch.given_up["c"]
+    (sink,) = sim.sinks()
+    last = sink.log._kept[sink.next - 1].header
+    assert (last.gaps_here, last.gaps_total) == (0, len(sim.watch.given_up["c"]))
+    assert {epoch.kind for epoch in sink.log._kept.values()} == {"stable"}
 
 
 def test_a_second_cut_during_the_correction():

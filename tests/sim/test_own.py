@@ -103,16 +103,26 @@ def test_a_query_whose_sinks_are_sources_has_nothing_to_simulate() -> None:
         own_life(query, {"copy": Traits()}, 1)
 
 
-def test_what_converges_is_refused() -> None:
-    """Lives in which everything is corrected would say nothing about what is given up."""
+def test_what_converges_is_taken_over() -> None:
     query = ub.Query("q")
     clicks = query.source("clicks", "n INT")
     joined = query.fragment(clicks, max_delay="3s", when_healed="converge")(first, name="joined")
     query.sink(joined)
+    (piece,) = own_life(query, {"joined": BOUNDED}, 1).pieces
+    assert piece.text == "joined = window(clicks), restart, within 3 s (process, converge)"
+
+
+def test_what_converges_behind_a_gap_is_refused() -> None:
+    """The checkers know no line with two kinds of gaps."""
+    query = ub.Query("q")
+    clicks = query.source("clicks", "n INT")
+    copy = query.fragment(clicks, policy=ub.Gap())(first, name="copy")
+    joined = query.fragment(copy, max_delay="3s", when_healed="converge")(first, name="joined")
+    query.sink(joined)
     with pytest.raises(
-        DefinitionError, match="'joined' has when_healed=\"converge\", which cannot"
+        DefinitionError, match="'joined' has when_healed=\"converge\" behind 'copy'"
     ):
-        own_life(query, {"joined": BOUNDED}, 1)
+        own_life(query, {"copy": Traits(), "joined": BOUNDED}, 1)
 
 
 def test_what_is_misspelt_is_said() -> None:

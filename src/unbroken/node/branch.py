@@ -13,6 +13,9 @@
   missing part comes between two of their questions.
 * It acks nothing, ships nothing, and leaves nothing behind: unless it *converges*.  Then, when all
   inputs have what it has done, its own state is what goes on, and what it said is given up.
+* It acks nothing until then, so the log of an input may be full of what it did without, and never
+  reach what it has done.  If inputs are back and stand still for as long as the bound it does not
+  converge any more: it is corrected, as others are, and the log is emptied by that.
 """
 
 from __future__ import annotations
@@ -131,6 +134,8 @@ class Branch:
         self._bytes_max, self.converges = bytes_max, converges
         #: If it converges: the stable headers of its inputs, by epoch.
         self._took: dict[int, dict[str, Header | None]] = {}
+        #: How far all inputs were, and since when they have stood still there.
+        self._stands = self._gate.committed, 0.0
         self._ended = False
         #: The epoch that Spark works on, as it was released.
         self._given: dict[str, Epoch] = {}
@@ -180,6 +185,18 @@ class Branch:
         if self._gate.complete >= max(enough, self.correction.after + 1):
             self._healed()
 
+    def _look_stands(self, now_s: float) -> None:
+        """Under `changed`: whether what is missing will come although nothing is acked."""
+        complete, (at, since_s) = self._gate.complete, self._stands
+        if complete != at:
+            self._stands = complete, now_s
+        elif self.correction.after < complete < self.committed and (
+            self.converges and now_s > since_s + self._silence.bound.delay_s_max
+        ):
+            self.converges = False
+            self._took.clear()
+            self._look_healed()
+
     def ask(self, stream: str, after: int, *, rows: bool) -> pa.Table | None:
         """Spark's question: what comes after `after` on `stream`?  None is "not yet"."""
         if after == self._gate.released and after != self._gate.committed:
@@ -189,6 +206,7 @@ class Branch:
             while not self._release(after, now_s := time.monotonic()):
                 if self.committed > self.correction.after:
                     self._idle()
+                self._look_stands(now_s)
                 if now_s >= deadline_s:
                     return None
                 due_s = self._due_s(after + 1)
@@ -197,6 +215,7 @@ class Branch:
                 self._changed.wait(max(0.001, until_s - now_s))
                 if time.monotonic() > until_s + LATE_S:
                     self._silence.forgive(time.monotonic())
+                    self._stands = self._stands[0], time.monotonic()
             epoch = self._given[stream]
         return last_planned_ahead(epoch.stamped() if rows else epoch.stamped().slice(0, 0))
 

@@ -177,7 +177,11 @@ class Lines(Second):
     def _converged(self, parked: fork.Start) -> fork.Start:
         """Under `changed`: where the stable line goes on, `parked` unless the branch converges."""
         branch = self.branch
-        if branch is None or not branch.converges or branch.committed == parked.epoch:
+        if branch is None or branch.committed == parked.epoch:
+            return parked
+        if not branch.converges:
+            if self.fragment.bound is not None and self.fragment.bound.converges:
+                print(f"{self.name} corrects what it said: its input stands still", flush=True)
             return parked
         gaps = Lost(branch.took).epochs(self.fragment.name, self._plan, self.losses, at_least=0)
         try:

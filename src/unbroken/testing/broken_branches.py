@@ -6,6 +6,7 @@ from typing import Any
 
 from unbroken.node.branch import Branch
 from unbroken.node.lines import Lines
+from unbroken.node.lost import Lost
 from unbroken.node.replica import Replica
 from unbroken.streams.branch_log import BranchLog
 from unbroken.tentative.branch import Bound, Silence
@@ -14,6 +15,7 @@ from unbroken.tentative.turns import Stable
 from unbroken.testing.branches import Both, BoundRun
 from unbroken.testing.broken import Change
 from unbroken.testing.checkpoints import Checkpoint
+from unbroken.testing.epochs import Epoch
 from unbroken.testing.tasks import block
 
 #: What a large state takes to be restored.
@@ -168,3 +170,54 @@ def stable_reads_on() -> list[Change]:
             hear(self, wanted, said)
 
     return [(Both, "_rows", as_stable)]
+
+
+def gaps_first() -> list[Change]:
+    """The log has its gaps before the fork is there that tells of them."""
+    converged = Lines._converged
+
+    def early(self: Lines, parked: Any) -> Any:
+        branch = self.branch
+        if branch is not None and branch.converges and branch.committed > parked.epoch:
+            lost = Lost(branch.took)
+            for gap in lost.epochs(self.fragment.name, self._plan, self.losses, at_least=0):
+                self.log.append(gap)
+        return converged(self, parked)
+
+    return [(Lines, "_converged", early)]
+
+
+def said_is_stable() -> list[Change]:
+    """What a branch has said is called stable when all inputs are back."""
+    fill = Lines._fill_hole
+
+    def as_said(self: Any) -> None:
+        branch = self.branch
+        if branch is not None:
+            for number in range(self.log.next, branch.committed + 1):
+                said = self.said.read(branch.name, number)
+                self.log.append(Epoch.of(self.fragment.name, number, said.table))
+        fill(self)
+
+    return [(Lines, "_fill_hole", as_said)]
+
+
+def not_completed() -> list[Change]:
+    """Whoever starts again does not look for gaps that his log has not got yet."""
+    fill = Lines._fill_hole
+
+    def unless_it_starts(self: Any) -> None:
+        if self.branch is not None:
+            fill(self)
+
+    return [(Lines, "_fill_hole", unless_it_starts)]
+
+
+def forks_too_soon() -> list[Change]:
+    """A branch gives up what it said as soon as its inputs have begun to come back."""
+
+    def look(self: Any) -> None:
+        if self._gate.released == self.committed and self._gate.complete > self.correction.after:
+            self._healed()
+
+    return [(Branch, "_look_healed", look)]

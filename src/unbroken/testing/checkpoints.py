@@ -23,7 +23,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -74,6 +74,8 @@ class Checkpoint:
     planned: int | None = None
     #: Whether its query went on as a tentative branch: nobody goes on from it.
     branch: bool = False
+    #: The headers of the epochs that were given up before it; a fork of it does not have them.
+    hole: tuple[Any, ...] = ()
     #: Number of a batch to the run that wrote it.
     changelogs: dict[int, Any] = field(default_factory=dict)
     snapshots: dict[int, Any] = field(default_factory=dict)
@@ -237,6 +239,26 @@ class Fork:
         path.disk.watch.parked(path, commit.epoch)
         return parked
 
+    def park_later(
+        self, path: Path, term: int, at: int, hole: Sequence[Any], *, with_watermarks: bool
+    ) -> Start:
+        """Forks a branch at epoch `at`: what it said until then is given up, which `hole` tells."""
+        source = folder_of(path).terms[term]
+        commit = source.last(with_watermarks=with_watermarks)
+        if commit is None or commit.epoch != at:
+            raise CheckpointLost(f"the branch of term {term} in {path} has not committed {at}")
+        made = source.fork(commit)
+        made.hole = tuple(hole)
+        later = self._begin(path, made, at)
+        path.disk.watch.parked_later(path, source, at, hole)
+        return later
+
+    def hole_in(self, path: Path) -> list[Any]:
+        """The newest hole that a fork has with it."""
+        terms = folder_of(path).terms
+        holes = (terms[term].hole for term in sorted(terms, reverse=True))
+        return list(next(filter(None, holes), ()))
+
     def fill(self, held: Start, path: Path, *, with_watermarks: bool) -> Start:
         """Puts the newest usable checkpoint into the held term."""
         found = newest(path, with_watermarks=with_watermarks, without=held.term)
@@ -282,6 +304,11 @@ class Fork:
     def boot_id(self) -> str:
         """Not asked for here."""
         return "simulated"
+
+
+def remove(path: Path) -> None:
+    """A term goes; as `checkpoints.links.remove`."""
+    folder_of(path.parent).terms.pop(int(path.name), None)
 
 
 def reader(plan: Any, running: Checkpoint, scratch: Path) -> Callable[[int], Reading | None]:

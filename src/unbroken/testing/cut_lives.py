@@ -9,6 +9,8 @@
   fragment.  Fragments that are cut off may have no policy, copies, or a standby.
 * Most faults are cuts between two nodes.  The others fall where a branch or a correction is under
   way: crashes, pauses, queries that die, a second cut.
+* In some lives fragments without a policy give up what they said, if their operator converges; some
+  die between the fork that says so and the last gap in their log.
 * Other lives (`life.random_life`) have no bounds and stay as they are, seed by seed.
 
 >>> life = random_cut_life(7); life == random_cut_life(7), life.bounded
@@ -21,11 +23,15 @@ from dataclasses import replace
 from random import Random
 
 from unbroken.control.placement import place
-from unbroken.tentative.branch import DELAY, PROCESS
-from unbroken.testing.life import CALM_S, EPOCH_S, SMALL_KEEP_EPOCHS, Fault, Life, Piece
+from unbroken.policies.traits import OperatorClass
+from unbroken.tentative.branch import CONVERGE, DELAY, PROCESS
+from unbroken.testing.life import CALM_S, DIE_AT, EPOCH_S, SMALL_KEEP_EPOCHS, Fault, Life, Piece
+from unbroken.testing.operators import OPERATORS
 
 #: Bounds in seconds; a question that was lost in a cut is asked again within a second and a half.
 BOUNDS_S = (1.0, 2.0, 2.0, 3.0)
+#: How many lives converge where they can, and how many of these die in the middle of that.
+CONVERGE_PART, DIE_PART = 0.35, 0.4
 _OTHERS = (
     "crash", "crash", "fuse", "fuse", "stumble", "stumble", "pause", "pause", "full", "lag",
     "others", "others",
@@ -54,7 +60,41 @@ def random_cut_life(seed: int, *, epochs: int = 200) -> Life:
     nodes = max(copies, chance.choice((3, 3, 4, 5, 6)))
     life = Life(seed, nodes, ("s1", "s2"), tuple(pieces), epochs, (), sinks)
     life = replace(life, faults=tuple(cut_faults(chance, life)))
-    return _with_small_logs(life, small.choice((70, 90))) if bounded else life
+    life = _with_small_logs(life, small.choice((70, 90))) if bounded else life
+    # From a chance of its own: other lives stay as they are.
+    return _converging(Random(f"converge-{seed}"), life)
+
+
+def _converging(chance: Random, life: Life) -> Life:
+    """Perhaps the same, with fragments that give up what they said."""
+    can = [piece.name for piece in life.pieces if _can_converge(piece)]
+    if not can or chance.random() >= CONVERGE_PART:
+        return life
+    chosen = {name for name in can if chance.random() < 0.7} or {can[0]}
+    pieces = tuple(
+        replace(piece, when_healed=CONVERGE) if piece.name in chosen else piece
+        for piece in life.pieces
+    )
+    life = replace(life, pieces=pieces)
+    if chance.random() >= DIE_PART:
+        return life
+    nodes = [f"node-{i + 1}" for i in range(life.nodes)]
+    placed = place({piece.name: piece.policy.copies for piece in pieces}, nodes).nodes
+    name = chance.choice(sorted(chosen))
+    where = chance.choice(("given up", "gap"))
+    cut = next(fault for fault in life.faults if fault.at_s >= CALM_S)
+    # Some epochs after the cut began: in the middle of the gaps, if it is long.
+    epoch = round((cut.at_s + chance.uniform(0.0, cut.for_s)) / EPOCH_S)
+    dies = Fault(cut.at_s, DIE_AT, placed[name][0], 1.0, f"{where} {name}", much=epoch)
+    faults = sorted((*life.faults, dies), key=lambda fault: (fault.at_s, fault.who))
+    return replace(life, faults=tuple(faults))
+
+
+def _can_converge(piece: Piece) -> bool:
+    """As `guarantee.check_converges` and `tentative.given` have it."""
+    kind = OPERATORS[piece.operator].traits.operator_class
+    ends = kind.rank <= OperatorClass.CONVERGENT.rank
+    return ends and piece.protection == "restart" and piece.max_delay is not None
 
 
 def _piece(chance: Random, name: str, before: list[Piece], bound_s: float) -> Piece:

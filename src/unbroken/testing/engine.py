@@ -58,7 +58,7 @@ class Plan:
         self.name, self.operator = name, operator
         self.inputs = dict.fromkeys(inputs, _SCHEMA)
         self.traits = operator.traits
-        self.schema = None
+        self.schema = _SCHEMA
         self.fingerprint = f"{operator.name}-1"
         self.event_time = None
         self.notes_watermarks = operator.watermarks > 0

@@ -6,8 +6,9 @@
     full, drift, jump                     disk and clocks
 
 * A fault ends after its time; when the safety phase is over all of them end at once.
-* `die at` is for lives that are made by hand: a process dies when its engine has *planned* or
-  *sealed* a certain epoch, which chance would rarely hit.
+* `die at` is for what chance would rarely hit, mostly in lives that are made by hand: a process
+  dies when its engine has *planned* or *sealed* a certain epoch, or a fragment has *given up* what
+  it said, in a fork, or has written the *gap* of a number.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from unbroken.errors import DefinitionError
 from unbroken.policies import Active, Gap, Passive, Policy, Restart, Upstream
 from unbroken.policies.guarantee import Recovery, gaps_before, guarantee
 from unbroken.streams.needs import KEEP_EPOCHS
-from unbroken.tentative.branch import PROCESS
+from unbroken.tentative.branch import CONVERGE, CORRECT, PROCESS, WHEN_HEALED
 from unbroken.testing.operators import OPERATORS
 
 EPOCH_S = 0.1
@@ -76,19 +76,30 @@ class Piece:
     max_delay: float | None = None
     #: What happens then: "process" or "delay".
     when_cut: str = PROCESS
+    #: What becomes of tentative results: "correct", or "converge" (they are given up).
+    when_healed: str = CORRECT
     #: The very policy; None: one of that name with short intervals.
     chosen: Policy | None = None
 
     def __post_init__(self) -> None:
         _one_of(f"the operator of {self.name!r}", self.operator, OPERATORS)
         _one_of(f"the protection of {self.name!r}", self.protection, POLICIES)
+        _one_of(f"when_healed of {self.name!r}", self.when_healed, WHEN_HEALED)
 
     @property
     def bound(self) -> dict[str, str]:
         """The delay bound, as `Query.fragment` wants it."""
         if self.max_delay is None:
             return {}
-        return {"max_delay": f"{round(self.max_delay * 1000)}ms", "when_cut": self.when_cut}
+        return {
+            "max_delay": f"{round(self.max_delay * 1000)}ms", "when_cut": self.when_cut,
+            "when_healed": self.when_healed,
+        }  # fmt: skip
+
+    @property
+    def converges(self) -> bool:
+        """Whether it gives up what it said tentatively."""
+        return self.max_delay is not None and self.when_healed == CONVERGE
 
     @property
     def policy(self) -> Policy:
@@ -107,7 +118,8 @@ class Piece:
     @property
     def text(self) -> str:
         """In a few words."""
-        bound = f", within {self.max_delay:g} s ({self.when_cut})" if self.max_delay else ""
+        how = f"{self.when_cut}, {CONVERGE}" if self.converges else self.when_cut
+        bound = f", within {self.max_delay:g} s ({how})" if self.max_delay else ""
         made = f"{self.name} = {self.operator}({', '.join(self.inputs)})"
         return f"{made}, {self.policy.text}{bound}"
 

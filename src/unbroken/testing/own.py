@@ -7,8 +7,8 @@
   of them, depends on class, policy and graph alone.
 * Epochs are simulated ones of 0.1 s.  Intervals and delay bounds are those of the query, the bounds
   not below one second: questions that a cut has lost are asked again after that.
-* `when_healed="converge"` is refused: the simulated engine cannot park a branch's own state, and
-  lives in which everything is corrected would say nothing about epochs that are given up.
+* `when_healed="converge"` is refused behind a gap fragment: what such a fragment was given may be
+  lost with those before it, and the checkers know no line with two kinds of gaps.
 
 >>> from unbroken.policies import Active
 >>> from unbroken.policies.traits import OperatorClass, Traits
@@ -29,7 +29,7 @@ from random import Random
 
 from unbroken.errors import DefinitionError
 from unbroken.policies import Policy
-from unbroken.policies.guarantee import Recovery, guarantee
+from unbroken.policies.guarantee import Recovery, gaps_before, guarantee
 from unbroken.policies.traits import OperatorClass, Traits
 from unbroken.query import Fragment, Query, Source
 from unbroken.tentative.branch import SUSPEND
@@ -63,31 +63,33 @@ def own_life(
 
 def pieces_of(query: Query, traits: Mapping[str, Traits]) -> tuple[Piece, ...]:
     """The fragments of a query as the simulator has them, in the order of the data."""
-    return tuple(
-        _piece(stream, traits[stream.name])
-        for stream in query.check()
-        if not isinstance(stream, Source)
-    )
+    fragments = [stream for stream in query.check() if not isinstance(stream, Source)]
+    before = gaps_before(fragments)
+    for fragment in fragments:
+        gaps = ", ".join(map(repr, sorted(before[fragment.name])))
+        if fragment.bound is not None and fragment.bound.converges and gaps:
+            raise DefinitionError(
+                f'{fragment.where}: fragment {fragment.name!r} has when_healed="converge" behind '
+                f"{gaps}, whose policy is gap, which cannot be simulated",
+                hint='simulate it with when_healed="correct", the default (docs/simulator.md)',
+            )
+    return tuple(_piece(fragment, traits[fragment.name]) for fragment in fragments)
 
 
 def _piece(fragment: Fragment, traits: Traits) -> Piece:
     bound = fragment.bound
     if bound is not None and bound.when_cut == SUSPEND:
         bound = None
-    if bound is not None and bound.converges:
-        raise DefinitionError(
-            f'{fragment.where}: fragment {fragment.name!r} has when_healed="converge", which '
-            "cannot be simulated",
-            hint='simulate it with when_healed="correct", the default: what is given up instead of '
-            "corrected is tested with Spark alone (docs/simulator.md)",
-        )
     piece = Piece(
         fragment.name, _operator(fragment.policy, traits, len(fragment.inputs)), fragment.inputs,
         fragment.policy.name, fragment.policy.copies, chosen=fragment.policy,
     )  # fmt: skip
     if bound is None:
         return piece
-    return replace(piece, max_delay=max(min(BOUNDS_S), bound.delay_s_max), when_cut=bound.when_cut)
+    return replace(
+        piece, max_delay=max(min(BOUNDS_S), bound.delay_s_max), when_cut=bound.when_cut,
+        when_healed=bound.when_healed,
+    )  # fmt: skip
 
 
 def _operator(policy: Policy, traits: Traits, inputs: int) -> str:

@@ -175,6 +175,7 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
         },
         lines: {
             "threading": threading, "time": time, "fork": checkpoints.Fork(), "print": say,
+            "Epoch": epochs.Epoch, "Header": epochs.Header, "remove": checkpoints.remove,
         },
         second: {"threading": threading, "print": say},
         branch: {

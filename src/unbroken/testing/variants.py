@@ -130,6 +130,13 @@ def _cut(protection: str, *faults: Fault) -> Life:
     return Life(7, 4, ("s1", "s2"), pieces, 200, faults, ("c",))
 
 
+def _given_up(*faults: Fault) -> Life:
+    """The same, and what is said meanwhile is given up."""
+    life = _cut("restart", Fault(5.0, "cut", "node-3", 4.0, "node-2"), *faults)
+    joins = replace(life.pieces[2], operator="union", when_healed="converge")
+    return replace(life, pieces=(*life.pieces[:2], joins))
+
+
 #: One sink is behind the other when the gap fragment that they follow dies (scenario 13).
 _TWO_SINKS = replace(
     _life("window", "gap", Fault(4.8, "slow", "sink-a-2", 1.0, "node-1", much=2.0),
@@ -268,5 +275,14 @@ VARIANTS: dict[str, Variant] = {
         Variant("nobody is told what is replaced", broken_branches.forgets, (4,), cuts=True),
         Variant("a tentative epoch taken for a stable one", broken_branches.stable_reads_on, (4,),
                 cuts=True),
+        Variant("gaps before the fork that has them",
+                broken_branches.gaps_first, (4,), life=_given_up()),
+        Variant("what was given up is called stable",
+                broken_branches.said_is_stable, (4,), life=_given_up()),
+        Variant("a log that is not completed from its fork",
+                broken_branches.not_completed, (10,), life=_given_up(
+            Fault(5.0, "die at", "node-3", 0.5, "gap c", much=60))),
+        Variant("given up before all inputs are back",
+                broken_branches.forks_too_soon, (9,), life=_given_up()),
     )
 }  # fmt: skip

@@ -6,10 +6,13 @@ from typing import Any
 
 from unbroken.control.intentions import Standing, Step
 from unbroken.epochs import GAP
+from unbroken.policies.past import Marks
 from unbroken.testing.behind import Behind
 from unbroken.testing.checkpoints import newest
 from unbroken.testing.epochs import Epoch
 
+#: What an operator knows after an epoch: its state, the watermarks, and the one before.
+Knows = tuple[dict[Any, Any], Marks, int]
 NAMES = {
     1: "an epoch has exactly one stable content",
     2: "a consumer takes epochs in order, each once, none skipped",
@@ -52,8 +55,13 @@ class Looking:
         self.gaps = {piece.name for piece in sim.life.pieces if piece.protection == "gap"}
         #: The numbers that a sink has: these cannot be given up any more.
         self._shown: dict[str, set[int]] = {name: set() for name in self.gaps}
+        #: Streams that give up what they said tentatively (see `converging`).
+        self.converging = {piece.name for piece in sim.life.pieces if piece.converges}
+        #: By number what they have given up; with the last one of each time, what the line that
+        #: goes on behind it knows: state, watermarks, and the one before.
+        self.given_up: dict[str, dict[int, Knows | None]] = {name: {} for name in self.converging}
         #: Gaps whose lost rows can be counted.
-        self.countable: dict[str, set[int]] = {name: set() for name in self.gaps}
+        self.countable: dict[str, set[int]] = {name: set() for name in self.gaps | self.converging}
         #: What each epoch of such a graph was made of, by stream, number and digest.
         self._made_of: dict[tuple[str, int, str], list[Any]] = {}
         self._placement: dict[str, dict[str, Standing]] = {}

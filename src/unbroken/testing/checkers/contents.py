@@ -44,7 +44,7 @@ class Contents(Looking):
             made[epoch.number] = known = epoch  # What no sink has may be given up.
         if epoch.kind == GAP:
             self._behind.gap(epoch)
-            if self._all_there(stream, epoch.number):
+            if stream in self.gaps and self._all_there(stream, epoch.number):
                 self.countable[stream].add(epoch.number)
         if stream in self.gaps and epoch.kind == GAP and self._is_read(stream):
             return  # For a fragment that is behind all sinks: they must not take it (`wrote`).

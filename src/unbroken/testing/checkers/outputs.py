@@ -1,8 +1,9 @@
 """Invariant 9: in the end every stream is what its operators make of its inputs.
 
 The undisturbed run is computed by the operators alone, from what the sources sealed.  Behind a gap
-it begins anew, from nothing; behind a draw it takes what was drawn, and looks whether each draw
-follows from the one before.
+it begins anew, from nothing; behind what a fragment has given up it goes on with what its branch
+knew; behind a draw it takes what was drawn, and looks whether each draw follows from the one
+before.
 """
 
 from __future__ import annotations
@@ -47,6 +48,11 @@ class Outputs(Looking):
             rows = [tuple(epoch.table) for epoch in inputs if epoch is not None]
             if there is not None and there.kind != GAP:
                 rows = self._made_of.get((piece.name, number, there.digest), rows)
+            given_up = self.given_up.get(piece.name, {})
+            if there is not None and there.kind == GAP and number in given_up:
+                # Behind it the branch's own line goes on.
+                state, marks, late_ms = given_up[number] or (state, marks, late_ms)
+                continue
             if there is not None and there.kind == GAP:
                 if piece.protection != "gap":
                     self.break_(9, f"{piece.name} has a gap at {number}, it is {piece.protection}")
@@ -90,5 +96,6 @@ class Outputs(Looking):
         known = {
             n for hole in self._sim.records.holes(stream) for n in range(hole.first, hole.last + 1)
         }
+        known |= self.given_up.get(stream, {}).keys()
         if not gaps <= known:
             self.break_(9, f"{stream}: gaps {sorted(gaps - known)} are on no record")
