@@ -84,6 +84,7 @@ class Reader:
             arrived=lambda name, number, _waited_s: self.gate.offer(name, number),
             withdraw=self.gate.withdraw,
         )  # fmt: skip
+        self.inputs.begin()
 
     def ask(self, after: int) -> int | None:
         """Spark's question, as `Replica` takes it."""

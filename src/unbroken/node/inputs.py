@@ -55,6 +55,9 @@ class Waiting(Protocol):
     def speak_for(self, lacks: Callable[[], int | None]) -> None:
         """A tentative branch reads on: what it takes, its stable line still has to take."""
 
+    def begin(self) -> None:
+        """Brings epochs from now on."""
+
     def stop(self) -> None:
         """Brings no more."""
 
@@ -94,8 +97,15 @@ class Inputs:
         self._consumer = consumer
         #: Why no more will come; None while all is well.
         self.error: UnbrokenError | None = None
-        for name in streams:
-            self._follow(name, first)
+        self._first = first
+
+    def begin(self) -> None:
+        """Brings epochs from now on.
+
+        Not before somebody knows of it who can stop it: whom to ask may have to be waited for.
+        """
+        for name in self._buffers:
+            self._follow(name, self._first)
 
     def _follow(self, name: str, first: int) -> None:
         """Brings an input from epoch `first` on."""

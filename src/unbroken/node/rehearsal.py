@@ -101,6 +101,9 @@ class Repeated:
     def speak_for(self, lacks: Callable[[], int | None]) -> None:
         """Nobody is asked."""
 
+    def begin(self) -> None:
+        """The first one is there already."""
+
     def stop(self) -> None:
         """There is nothing to stop."""
 

@@ -162,6 +162,7 @@ class Replica(Lines):
             self.sentence = f"started as term {self.term} after epoch {committed}"
             self.first = committed + 1
             self._changed.notify_all()
+        inputs.begin()
 
     def _resume(self, began: fork.Start) -> None:
         """The stable line's own query, beside the branch."""

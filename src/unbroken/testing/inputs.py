@@ -47,8 +47,13 @@ class Inputs:
         self._stopped = False
         self._lacks: Callable[[], int | None] | None = None
         self._followers: dict[str, Follower | Both] = {}
-        for name in streams:
-            self._follow(name, first)
+        self._first = first
+
+    def begin(self) -> None:
+        """Brings epochs from now on."""
+        for name in self._buffers:
+            if not self._stopped:
+                self._follow(name, self._first)
 
     def _follow(self, name: str, first: int) -> None:
         find = partial(self._book.replicas, name)

@@ -72,6 +72,9 @@ class Given:
     def speak_for(self, lacks: Callable[[], int | None]) -> None:
         """Nobody asks how far it is."""
 
+    def begin(self) -> None:
+        """What there is was offered already."""
+
     def stop(self) -> None:
         """Nothing more is offered to it."""
         if self in self._feed.takers:
