@@ -69,11 +69,16 @@ def test_a_stream_that_nobody_acks_keeps_its_newest_epochs_and_no_more(tmp_path:
     assert (served.log.first, served.log.next) == (20, 30)
 
 
-def test_at_its_limit_a_log_gives_up_what_strangers_may_want_and_nothing_else(tmp_path: Path):
+def test_at_its_limit_a_log_gives_up_what_strangers_may_want_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """Invariant 7: what is kept for those who may never come must not hold up everybody."""
     log = log_of(tmp_path, 30)
     size = log.header(0).bytes
     served = Served(log, [], keep=25, bytes_max=20 * size)
+    served.trim()
+    assert log.first == 5, "a moment ago it was not there to be asked"
+    monkeypatch.setattr(served_streams, "MET_S", -1.0)
     served.trim()
     assert (log.first, log.bytes) == (20, 10 * size), "half of the limit stays"
     log = log_of(tmp_path / "needed", 30)

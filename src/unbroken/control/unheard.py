@@ -70,7 +70,8 @@ def unheard(
         elif _goes_on(name, policy, replicas, writers, empty):
             found.replaced.extend((name, node) for node in gone)
         if isinstance(policy, Passive):
-            holding = replicas.having(name, Standing.LIVE) + coming
+            starting = replicas.having(name, Standing.STARTING)
+            holding = replicas.having(name, Standing.LIVE) + coming + starting
             found.waiting.extend((name, node) for node in holding if node != writers.of(name))
     return found
 
