@@ -158,8 +158,7 @@ class Hosted:
             # Only one without a checkpoint asks where its inputs begin.  Should one of them be
             # about to begin anew, it must not wait for this one in turn.
             self._empty.add(name)
-            alone = isinstance(self._query.fragments[name].policy, Restart)
-            if alone or self.replicas[name].never_began:
+            if isinstance(self._query.fragments[name].policy, Restart):
                 self._try_later(name, f"{name} cannot be started", error)
             else:
                 self._give_up(name, error)  # Another node may have it.

@@ -91,8 +91,6 @@ class Replica(Lines):
         self._past: Past | None = None
         if isinstance(fragment.policy, Upstream):
             self._past = past_of(known.traits)
-        #: Whether nothing was ever here to go on from: nothing can be lost.
-        self.never_began = False
         self._restored = False
         #: Readers of several inputs ask at the same time; a commit is noted once.
         self._committing = threading.Lock()
@@ -140,7 +138,6 @@ class Replica(Lines):
             began = fork.start(self.folder, with_watermarks=self.notes_watermarks)
         self._seed = seed
         committed = seed.first - 1 if seed else -1 if began.epoch is None else began.epoch
-        self.never_began = began.epoch is None and not began.lost and self.log.next == 0
         if began.epoch is None and seed is None:
             checks.would_be_the_same(self.fragment, self.folder, self.log, self.staged, began.lost)
             checks.inputs_reach_back(self.fragment, self.folder, self._book, began.lost)

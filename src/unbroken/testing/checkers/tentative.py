@@ -49,7 +49,7 @@ class Tentative(Converging):
         self._waited_s: dict[tuple[str, str, int], float] = {}
         #: By node, stream and number: how long a stable epoch was held up for want of input, here
         #: alone and altogether.
-        self._held_up_s: dict[tuple[str, str, int], tuple[float, float]] = {}
+        self._held_up_s: dict[tuple[str, str, int], tuple[float, float, Any]] = {}
         #: By node and stream, what its newest stable epoch tells of that.
         self._told_s: dict[tuple[str, str], float] = {}
         #: Until when a node cannot be blamed for waiting.
@@ -99,9 +99,13 @@ class Tentative(Converging):
     def _tells(self, node: str, header: Any) -> None:
         """Invariant 12: a stable epoch tells how long it was held up, no less and no more."""
         key = node, header.stream, header.number
-        here_s, total_s = self._held_up_s.pop(key, (0.0, float("inf")))
         before_s = self._told_s.get((node, header.stream), 0.0)  # It cannot overtake.
         self._told_s[node, header.stream] = header.waited_s
+        if key not in self._held_up_s:
+            return
+        here_s, total_s, replica = self._held_up_s.pop(key)
+        if self._sim.shells[node].hosted.replicas.get(header.stream) is not replica:
+            return  # It was copied from another node.
         least_s = here_s * self._clocks[0] - SLACK_S
         most_s = max(before_s, total_s * self._clocks[1]) + SLACK_S
         if not least_s <= header.waited_s <= most_s:
@@ -210,7 +214,7 @@ class Tentative(Converging):
             max(upstream_s[e.header.stream], e.header.waited_s)
             + complete_s - came_s[e.header.stream] for e in inputs
         )  # fmt: skip
-        self._held_up_s[node, run._plan.name, number] = here_s, total_s
+        self._held_up_s[node, run._plan.name, number] = here_s, total_s, replica
 
     def _masked_s(self, waiting: Any, stream: str, number: int) -> float:
         """What a stable epoch was held up, as far as those that are missing are silent since."""
