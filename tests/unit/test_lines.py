@@ -701,3 +701,33 @@ def test_without_room_for_the_later_fork_what_was_said_is_corrected(
     w.feed("west", 3, 4)
     w.until(lambda: w.replica.branch is None and w.stable() == complete(5))
     assert kinds(w) == ["stable"] * 5
+
+
+def test_without_room_for_the_gaps_it_is_started_again_and_completes_them(
+    world: Make, monkeypatch: pytest.MonkeyPatch
+):
+    """The fork is there, so that nothing can be corrected any more; half of the log is."""
+    append, had_room = EpochLog.append, []
+
+    def fills_up(log: EpochLog, epoch: Epoch, **how: Any) -> bool:
+        if log.stream == "alerts" and epoch.kind == "gap":
+            had_room.append(epoch.number)
+            if len(had_room) == 2:
+                raise DiskError("no space left")
+        return append(log, epoch, **how)
+
+    w = world(when_healed=CONVERGE)
+    w.both(0, 2)
+    w.until(lambda: w.replica.committed == 2)
+    w.feed("east", 3, 5)
+    w.until(lambda: w.said == [3, 4, 5])
+    monkeypatch.setattr(EpochLog, "append", fills_up)
+    w.feed("west", 3, 5)
+    w.until(lambda: "no space left" in w.replica.stumbled)
+    assert w.replica.failed == "", "a node starts again what has stumbled"
+    w.replica.stop()
+    w.start()
+    w.both(6, 6)
+    w.until(lambda: w.replica.committed == 6)
+    assert kinds(w) == ["stable"] * 3 + ["gap"] * 3 + ["stable"]
+    assert w.stable()[-1] == [6, 1006]

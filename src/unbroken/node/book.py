@@ -39,6 +39,8 @@ class BookReader:
         self._cable_to: dict[str, str] = {}
         self._lock = threading.Lock()
         self._page: Page = {}
+        #: What was said of a stream since the page was read: asked for with every ack.
+        self._served: dict[str, Serving] = {}
         #: Stream to the highest term under which one replica stands alone, and which.
         self._alone: dict[str, tuple[int, str]] = {}
         self._peers: dict[str, Peer] = {}
@@ -60,11 +62,17 @@ class BookReader:
                     for name, (term, replica) in page["alone"].items():
                         if term > self._alone.get(name, (0, ""))[0]:
                             self._alone[name] = int(term), str(replica)
+                    self._served.clear()
+                    self._let_go(self._peers)
+                    self._let_go(self._speakers)
         with self._lock:
-            term, alone = self._alone.get(stream, (0, ""))
-            doors = self._page.get(stream, {})
-            named = {name: door for name, door in doors.items() if alone in ("", name)}
-            return Serving(named, alone=(term, alone))
+            known = self._served.get(stream)
+            if known is None:
+                term, alone = self._alone.get(stream, (0, ""))
+                doors = self._page.get(stream, {})
+                named = {name: door for name, door in doors.items() if alone in ("", name)}
+                known = self._served[stream] = Serving(named, alone=(term, alone))
+            return known
 
     def stand_alone(self, stream: str, replica: str, term: int) -> None:
         """From now on nobody but `replica` is named for `stream`, unless under a higher term."""
@@ -93,14 +101,12 @@ class BookReader:
     def _peer(self, address: str) -> Peer:
         """One connection per door; doors that the book no longer names are let go."""
         with self._lock:
-            self._let_go(self._peers)
             if address not in self._peers:
                 self._peers[address] = Peer(address)
             return self._peers[address]
 
     def _speaker(self, address: str) -> Speaker:
         with self._lock:
-            self._let_go(self._speakers)
             if address not in self._speakers:
                 self._speakers[address] = Speaker(address)
             return self._speakers[address]

@@ -17,7 +17,7 @@ import sys
 import threading
 
 from unbroken.checkpoints import fork
-from unbroken.errors import UnbrokenError
+from unbroken.errors import DiskError, UnbrokenError
 from unbroken.node.branch import Branch
 from unbroken.node.health import Health
 from unbroken.tentative.turns import Stable
@@ -85,8 +85,14 @@ class Second(Health):
         parked, self._parked = self._parked, None
         if parked is None or self._stopped:
             return
+        try:
+            began = self._converged(parked)
+        except DiskError as error:
+            # The fork is made, and knows what the log still lacks: a new start writes that first.
+            self._did_not_resume(error)
+            return
         threading.Thread(
-            target=self._try_resume, args=(self._converged(parked),), daemon=True,
+            target=self._try_resume, args=(began,), daemon=True,
             name=f"stable-{self.fragment.name}",
         ).start()  # fmt: skip
 
@@ -97,11 +103,14 @@ class Second(Health):
             if self._starts_later(parked):
                 print(f"{self.name}: its stable line is not started early: {error}", flush=True)
                 return
-            self._not_resumed = UnbrokenError(f"the stable line cannot be started: {error}")
-            print(self._not_resumed, file=sys.stderr, flush=True)
+            self._did_not_resume(error)
             return
         if self._stopped:
             self.stop()  # It ended meanwhile, and did not know of this query and its inputs.
+
+    def _did_not_resume(self, error: Exception) -> None:
+        self._not_resumed = UnbrokenError(f"the stable line cannot be started: {error}")
+        print(self._not_resumed, file=sys.stderr, flush=True)
 
     def _starts_later(self, parked: fork.Start) -> bool:
         """Whether a start that failed came early: it is made again when the input is there."""
@@ -121,7 +130,14 @@ class Second(Health):
     def _failed_by_itself(self) -> UnbrokenError | None:
         return self._not_resumed or super()._failed_by_itself
 
+    @property
+    def stumbled(self) -> str:
+        """Why it stopped, if a new start may mend that: the parked fork is still there; else ""."""
+        return self._not_resumed.what if self._not_resumed else super().stumbled
+
     def _failure(self) -> UnbrokenError | None:
         failure = super()._failure()
         self._fails = failure is not None
+        if failure is self._not_resumed and not self.given_up:
+            return None  # It is about to be started again.
         return failure

@@ -189,9 +189,9 @@ class Needs:
         return not self.ruled.get(consumer, (0, True))[1]
 
     @property
-    def terms(self) -> dict[str, int]:
+    def terms(self) -> Mapping[str, int]:
         """The highest term heard of each consumer, to be kept on disk by the owner."""
-        return dict(self._terms)
+        return self._terms
 
     @property
     def seeds(self) -> dict[str, dict[str, Any]]:

@@ -353,22 +353,32 @@ class Served:
 
     def _note(self) -> dict[str, Any]:
         return {
-            "terms": self.needs.terms,
+            "terms": dict(self.needs.terms),
             "declared": sorted(self._declared),
             "ruled": dict(self.needs.ruled),
         }
+
+    @property
+    def _has_news(self) -> bool:
+        """Whether what must outlast a restart is not on disk as it is now."""
+        # Asked with every ack: a note is made only when there is news.
+        saved = self._saved
+        return (
+            self.needs.terms != saved["terms"] or self.needs.ruled != saved["ruled"]
+            or len(self._declared) != len(saved["declared"])
+            or not self._declared.issuperset(saved["declared"])
+        )  # fmt: skip
 
     def _save(self) -> None:
         """Writes what changed; compared with the disk, so that a failed write is made up for."""
         # Seeds first: a newcomer that the other note knows, but whose seed got lost, would not be
         # given it again.  A seed that only this note knows is of another ruling, and ignored.
-        # Asked with every ack: text is made of it only when there is news.
         seeds = self.needs.seeds
         if seeds != self._seeds_saved:
             disk.write_whole(self._seeds_file, [json.dumps(seeds).encode()])
             self._seeds_saved = seeds
-        note = self._note()
-        if note != self._saved:
+        if self._has_news:
+            note = self._note()
             disk.write_whole(self._file, [json.dumps(note).encode()], sync=True)
             self._saved = note
 

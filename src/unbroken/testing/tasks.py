@@ -22,10 +22,10 @@
 
 from __future__ import annotations
 
-import _thread
-import threading
 from collections.abc import Callable
 from typing import Any
+
+from greenlet import greenlet
 
 from unbroken.testing.world import Killed, Process, World
 
@@ -39,35 +39,6 @@ class Expired(BaseException):
     def __init__(self, level: int) -> None:
         super().__init__(level)
         self.level = level
-
-
-class _Worker:
-    """An operating-system thread that lends its stack to one task after the other."""
-
-    idle: list[_Worker] = []  # noqa: RUF012 - shared on purpose
-
-    def __init__(self) -> None:
-        self.go, self.back = _thread.allocate_lock(), _thread.allocate_lock()
-        self.go.acquire()
-        self.back.acquire()
-        self.task: Task | None = None
-        threading.Thread(target=self._work, daemon=True, name="sim-task").start()
-
-    def _work(self) -> None:
-        while True:
-            self.go.acquire()
-            task = self.task
-            assert task is not None
-            try:
-                task.check()
-                task.do()
-            except (Killed, Expired):
-                pass
-            except BaseException as error:
-                task.error = error
-            task.over = True
-            self.task = None
-            self.back.release()
 
 
 class Task:
@@ -84,7 +55,7 @@ class Task:
         self._expired: int | None = None
         #: Whatever wakes it must name its newest wait.
         self.wait = 0
-        self._worker: _Worker | None = None
+        self._stack: greenlet | None = None
 
     def check(self) -> None:
         """Raises if a process that it is in is not the same any more."""
@@ -118,29 +89,32 @@ class Task:
     def _resume(self) -> None:
         world = self.world
         assert world.task is None, "one task at a time"
-        worker = self._worker
-        if worker is None:
-            worker = self._worker = _Worker.idle.pop() if _Worker.idle else _Worker()
-            worker.task = self
+        if self._stack is None:
+            self._stack = greenlet(self._run)
         world.task = self
         saved, world.stack = world.stack, []
-        worker.go.release()
-        worker.back.acquire()
+        self._stack.switch()
         world.task, world.stack = None, saved
         if self.over:
-            self._worker = None
-            _Worker.idle.append(worker)
             for process in set(self.stack):
                 tasks_of(process).pop(self, None)
             if self.error is not None:
                 raise self.error
 
+    def _run(self) -> None:
+        try:
+            self.check()
+            self.do()
+        except (Killed, Expired):
+            pass
+        except BaseException as error:
+            self.error = error
+        self.over = True
+
     def give_way(self) -> None:
         """Lets the others go on, until it is woken; called in the task itself."""
-        worker = self._worker
-        assert worker is not None
-        worker.back.release()
-        worker.go.acquire()
+        assert self._stack is not None
+        self._stack.parent.switch()
         self.check()
 
 
