@@ -225,12 +225,16 @@ class Run:
         text = self._cause()
         if text is None:
             return None
-        failed = FragmentFailed(
-            f"fragment {self._name!r} stopped after epoch {self._epoch}: {_last_words(text)}",
-            hint="mend the fragment and start again: it goes on from its last committed epoch",
-        )
+        where = "before its first epoch" if self._epoch is None else f"after epoch {self._epoch}"
         # Said with it: asked a moment later the query may have been stopped, and say nothing.
-        failed.passing = bool(_PASSING.search(text))
+        passing = bool(_PASSING.search(text))
+        # Whoever reads of one that passes has seen it fail a few times.
+        mend = "give the machine less to do, or more room," if passing else "mend the fragment"
+        failed = FragmentFailed(
+            f"fragment {self._name!r} stopped {where}: {_last_words(text)}",
+            hint=f"{mend} and start again: it goes on from its last committed epoch",
+        )
+        failed.passing = passing
         return failed
 
     def _cause(self) -> str | None:

@@ -41,7 +41,7 @@ from unbroken.node.replica import Replica
 from unbroken.node.room import Room
 from unbroken.node.staged import STAGED
 from unbroken.node.standby import Standby
-from unbroken.node.tries import Tries
+from unbroken.node.telling import Telling
 from unbroken.policies import Passive, Restart
 from unbroken.query import Query
 from unbroken.streams.copy_log import extend_log
@@ -57,13 +57,14 @@ STUMBLES_S = 300.0
 HELD_S_MAX = 60.0
 
 
-class Hosted:
-    """The replicas and standbys of one node."""
+class Hosted(Telling):
+    """The replicas and standbys of one node: how they begin and end."""
 
     def __init__(
         self, node: str, folder: Path, query: Query, given: setup.Setup, door: Door,
         book: BookReader, control: Peer, tell: Callable[[], None],
     ) -> None:  # fmt: skip
+        super().__init__(StreamDoor(door))
         self._node = node
         self._folder = folder
         self._query = query
@@ -73,18 +74,8 @@ class Hosted:
         self._control = control
         #: Tells the entry what is served here now.
         self._tell = tell
-        self.streams = StreamDoor(door)
-        self.replicas: dict[str, Replica] = {}
-        self.standbys: dict[str, Standby] = {}
         self.rehearsals = Rehearsals(folder / "scratch" / "rehearsals", book)
-        #: What is being done about a fragment, in a few words.
-        self.under_way: dict[str, str] = {}
         self._beginning = threading.Lock()
-        #: Fragments whose checkpoint here is of no use: they have to be taken from another node.
-        self.lost: set[str] = set()
-        self._tries = Tries()
-        #: Fragments that have nothing here to go on from: they will not say how far they are.
-        self._empty: set[str] = set()
         #: Until then this node knows who is expected: whoever is silent for longer may have been
         #: replaced, and others be expected whom it has not heard of.
         self._trusted_until_s = 0.0
@@ -404,63 +395,10 @@ class Hosted:
         shutil.rmtree(self.folder(name), ignore_errors=True)
         self.lost.discard(name)
 
-    # What others ask.
-
     def make_room(self) -> None:
         """Full logs whose users would rather lose the oldest than stop."""
         for replica in list(self.replicas.values()):
             replica.make_room()
-
-    def acks(self) -> list[tuple[str, dict[str, Any]]]:
-        """What to tell producers, of all that is hosted here: (stream, ack)."""
-        told = []
-        for name, replica in list(self.replicas.items()):
-            served = self.streams.streams.get(name)
-            if served is not None:
-                told += replica.acks(served.owed, served.clients, served.owed_to)
-        for standby in list(self.standbys.values()):
-            told += standby.acks()
-        return told
-
-    def beat(self) -> dict[str, Any]:
-        """What control hears: who works here, how far it is, and what is of no use."""
-        working = {
-            name: {"epoch": replica.committed, "failed": replica.failed}
-            for name, replica in list(self.replicas.items())
-            if replica.asking  # Until then it cannot serve, and must not count as live.
-        }
-        ready = {
-            name: {"epoch": standby.epoch, "failed": standby.trouble}
-            for name, standby in list(self.standbys.items())
-            if standby.ready
-        }
-        return {
-            "replicas": working | ready, "lost": sorted(self.lost), "full": self._full(),
-            "troubles": dict(self._tries.troubles), "empty": sorted(self._empty),
-        }  # fmt: skip
-
-    def _full(self) -> dict[str, str]:
-        """Streams whose log is full, and for whose sake."""
-        held = {}
-        for name, replica in list(self.replicas.items()):
-            served = self.streams.streams.get(name)
-            if replica.full and served is not None and (laggard := served.laggard()):
-                held[name] = laggard
-        return held
-
-    def report(self) -> dict[str, Any]:
-        """What the entry hears, for the book and `status`."""
-        return {
-            "streams": [name for name in list(self.streams.streams) if not name.endswith(STAGED)],
-            "fragments": {
-                name: {**replica.status(), "output": served.status()}
-                for name, replica in list(self.replicas.items())
-                # It may be leaving at this moment, in another thread.
-                if (served := self.streams.streams.get(name)) is not None
-            },
-            "standbys": {name: held.status() for name, held in list(self.standbys.items())},
-            "joining": {**self._tries.troubles, **self.under_way},
-        }
 
     def known(self, fragment: str) -> plans.Plan:
         """What is known of the plan of `fragment`."""
