@@ -6,7 +6,7 @@
 * It starts from a fork of the newest checkpoint in its folder; or *held*, its query waiting for a
   checkpoint that is still to come (`hold`); or from a *seed*, with empty state and the watermarks
   of that point, mute until it is past what its consumers have.
-* An ack leaves only after Spark has committed the epoch and its watermarks are noted (invariant 6).
+* What it tells producers and standbys is in `promises`.
 * Output that must not be seen twice with other rows is *staged* first (see `staged`).
 * A full output log holds the gate: pushing back is never silent, the sentence says who holds it.
 * While input is cut off it may have a second query, a tentative branch (see `lines`).
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,25 +31,24 @@ from unbroken.gate import Gate
 from unbroken.node import checks
 from unbroken.node.book import BookReader
 from unbroken.node.inputs import Inputs, Waiting
-from unbroken.node.lines import Lines, PlanFor
+from unbroken.node.lines import PlanFor
 from unbroken.node.oldest import OldestSession, reader
 from unbroken.node.parts import Parts, nth_slice
-from unbroken.node.staged import Confirmed, Staged
-from unbroken.policies import Gap, Upstream
+from unbroken.node.promises import Promises
+from unbroken.node.staged import Staged
+from unbroken.policies import Upstream
 from unbroken.policies.guarantee import holds_output
-from unbroken.policies.past import Past, Seed
+from unbroken.policies.past import Seed
 from unbroken.policies.sessions import SessionPast, past_of
 from unbroken.policies.traits import OperatorClass
 from unbroken.query import Fragment
 from unbroken.streams.branch_log import BranchLog
-from unbroken.streams.flight import POLL_S
 from unbroken.streams.giving_up import consumed, is_given_up
 from unbroken.streams.log import EpochLog, drop_torn_tail
-from unbroken.streams.needs import ACK_AGAIN_S, ack
 from unbroken.streams.source_log import LOG_BYTES_MAX
 
 
-class Replica(Lines):
+class Replica(Promises):
     """Runs one fragment on this node.  `known` is what is known of its plan already."""
 
     def __init__(
@@ -83,20 +81,12 @@ class Replica(Lines):
         self._plan = known
         self._held: fork.Start | None = None
         self.staged: Staged | None = None
-        #: What its standbys hold.
-        self.confirmed = Confirmed()
         self._stage(committed=None)
         self._seed: Seed | None = None
-        #: Of an upstream-backup fragment: what its state was made from.
-        self._past: Past | None = None
         if isinstance(fragment.policy, Upstream):
             self._past = past_of(known.traits)
-        self._restored = False
         #: Readers of several inputs ask at the same time; a commit is noted once.
         self._committing = threading.Lock()
-        self._acked, self._acked_s = -1, 0.0
-        #: Whether there is nothing to do.
-        self._idle = True
 
     def _stage(self, *, committed: int | None) -> None:
         if holds_output(self.fragment.policy, self._plan.traits.operator_class):
@@ -378,65 +368,6 @@ class Replica(Lines):
         (self.staged or self.log).append(epoch)
         self._correct(epoch)
         self.rows_out += epoch.rows
-
-    def acks(
-        self, owed: int, clients: Sequence[str] = (), owed_to: str = ""
-    ) -> list[tuple[str, dict[str, Any]]]:
-        """What to tell the producers, if there is news, or none for long: (stream, ack).
-
-        `owed` is the first epoch of the output that a consumer may still ask for.  A successor has
-        to wait for the same `clients`, and hears of them from nobody else while they are away.
-        `owed_to` is behind: for its sake more of the input may be needed again.
-        """
-        if self._gate is None:
-            return []
-        committed = self._gate.committed
-        speak = min(owed, committed + 1)
-        news, now_s = self._read_news(speak) or committed > self._acked, time.monotonic()
-        if not news and (committed < 0 or now_s < self._acked_s + ACK_AGAIN_S):
-            return []
-        self._acked, self._acked_s = committed, now_s
-        what = ack(self.name, self.term, self._acked)
-        if isinstance(self.fragment.policy, Gap) and clients:
-            what |= {"seed": {"clients": list(clients)}}
-        if self._past is not None:
-            seed = self._past.seed(speak)
-            if seed is None:  # Not known: what was said before stays in force.
-                what |= {"need": 0}
-            else:
-                told = {**seed.to_dict(), "clients": list(clients)}
-                what |= {"need": seed.first, "seed": told}
-            what |= {"owed_to": owed_to}
-        return [(name, what) for name in self.fragment.inputs]
-
-    def _read_news(self, speak: int) -> bool:
-        """Whether more is known of its oldest session than was said, for the seed of `speak`."""
-        # Until it is restored its past has not begun, and would forget what was read.
-        if not self._restored or self._oldest is None or not isinstance(self._past, SessionPast):
-            return False
-        for reading in self._oldest.take():
-            self._past.read(reading)
-        return self._past.has_news(speak)
-
-    def show(self) -> None:
-        """Shows what was held back, as far as all who could take over have it."""
-        if self.staged is not None:
-            self.staged.show(self.confirmed.by_all)
-
-    def wait_shippable(self, taker: str, after: int, wait_s: float) -> int | None:
-        """The newest commit, if it should be shipped now to `taker`, who holds `after`; or None.
-
-        It should as soon as there is nothing else to do, and in any case when `wait_s` is over.
-        """
-        self.confirmed.holds(taker, after, now_s=time.monotonic())
-        self.show()
-        with self._changed:
-            self._changed.wait_for(
-                lambda: self._stopped or (self._idle and self.committed > after),
-                min(wait_s, POLL_S),
-            )
-            due = self._idle or wait_s <= POLL_S
-            return self.committed if due and not self._stopped else None
 
     @property
     def asking(self) -> bool:

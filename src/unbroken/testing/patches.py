@@ -35,6 +35,7 @@ from unbroken.node import (
     lost,
     oldest,
     preparation,
+    promises,
     questions,
     replica,
     second,
@@ -168,6 +169,7 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
         # A life is short: its state is read more often.
         oldest: {"threading": threading, "time": time, "print": say, "PAUSE_S_MIN": 0.7},
         health: {"threading": threading, "time": time},
+        promises: {"time": time},
         replica: {
             "threading": threading, "time": time, "fork": checkpoints.Fork(), "Run": run,
             "Epoch": epochs.Epoch, "Inputs": inputs, "EpochLog": epochs.Log,
