@@ -232,7 +232,7 @@ class Branch:
         if stable is not None and stable.at >= after:
             return False  # It has caught up: this branch is about to end.
         waited_s = self._silence.waited_s(number, now_s=now_s)
-        late = waited_s > self._silence.bound.delay_s_max
+        late = waited_s > self._silence.bound.late_s
         if not self._turns.may_begin(number, stable, late=late):
             self.sentence = f"tentative to {after}: waits for the stable line, which must come near"
             return False

@@ -73,6 +73,18 @@ class Bound:
         return None if self.when_cut == SUSPEND else WAITING_PART * self.delay_s_max
 
     @property
+    def late_s(self) -> float:
+        """An epoch that has waited for longer has lost what its branch runs for (see `turns`).
+
+        Under `delay` each waits by choice: a moment of work more is not yet late.
+
+        >>> Bound(3.0).late_s, Bound(3.0, DELAY).late_s
+        (3.0, 5.7)
+        """
+        by_choice_s = (self.wait_s or 0.0) if self.when_cut == DELAY else 0.0
+        return self.delay_s_max + by_choice_s
+
+    @property
     def answer_s(self) -> float:
         """Producers without news say so that soon: a line that is whole again is found in time.
 
