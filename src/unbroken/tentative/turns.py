@@ -11,9 +11,10 @@
   is not the branch waits for it, and new results are late: there is an end to that, and there would
   be none to a correction that gets nowhere.
 * A branch that is *late*, because its epoch has waited for longer than the bound anyway (and not by
-  choice: `delay`), has lost what it runs for.  The stable line does four epochs for each of its.  A fast machine does them in
-  a moment, and the branch is in time again.  On a slow one every epoch of the branch makes all that
-  come later still: the sooner the two meet, the shorter the longest wait.
+  choice: `delay`), has lost what it runs for.  The stable line does four epochs for each of its.
+  A fast machine does them in a moment, and the branch is in time again.  On a slow one every epoch
+  of the branch makes all that come later still: the sooner the two meet, the shorter the longest
+  wait.
 * A stable line that lacks input itself is not waited for: no pace would bring it nearer (a second
   cut).  It is measured anew when it goes on.
 
