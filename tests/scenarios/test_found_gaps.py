@@ -263,22 +263,3 @@ def test_the_log_before_a_gap_fragment_is_full_for_the_one_that_is_gone():
         one, *[r"control: d: epochs \d+ to \d+ are lost"] * 2, r"d is rebuilt from epoch \d+ on",
     )  # fmt: skip
     assert astray(one, left_out.holds_what_lies_before).number == 10
-
-
-def test_a_gap_fragment_dies_before_its_consumer_has_ever_started():
-    """Found: its successor waited for a standby that had never been more than placed.
-
-    And the writer of that one, started again meanwhile, took an input that nobody served yet for a
-    loss of its own: whether one that is empty has lost anything is for control to say.
-    """
-    pieces = Piece("a", "window", ("s2",), "gap"), Piece("b", "map", ("a", "s2"), "passive")
-    faults = Fault(0.343, "crash", "node-1", 6.8), Fault(5.995, "crash", "node-2", 15.2)
-    one = Life(
-        562521794, 7, ("s1", "s2"), pieces, 200, faults, ("b",),
-        log_bytes_max=120, keep_epochs=SMALL_KEEP_EPOCHS,
-    )  # fmt: skip
-    sim = lived(
-        one, "control: a: node-7 rebuilds what node-2 held", "node-1: b cannot be started",
-        "node-7: a is rebuilt from",
-    )  # fmt: skip
-    assert there(sim)

@@ -280,16 +280,6 @@ def test_a_node_that_lost_its_checkpoint_is_replaced_by_itself():
     assert hand.decide() == [], "nobody is released"
 
 
-def test_who_is_empty_has_lost_something_only_if_another_one_is_live():
-    """Else it may never have begun: nobody could be taken from, and it tries again."""
-    hand = Hand({"a": "12"}, "12")
-    hand.repairs.empty("a", "1")
-    assert hand.step().replaces == "1"
-    alone = Hand({"a": "1"}, "12")
-    alone.repairs.empty("a", "1")
-    assert alone.standing() == {"1": "live"}
-
-
 def test_whoever_holds_a_full_log_is_removed_unless_it_is_the_last():
     """Scenario 19: a paused replica; its node is up, but it will be replaced."""
     hand = Hand({"a": "12"}, "123")

@@ -169,15 +169,6 @@ class Repairs:
             self.replicas.put(fragment, node, Standing.GONE)
             self._plans.lost.add((fragment, node))
 
-    def empty(self, fragment: str, node: str) -> None:
-        """`node` has nothing to go on from.  If another one is live, that is a loss.
-
-        If none is, it may never have begun: it tries again until its inputs are served, and they
-        tell whether they reach back to the beginning.
-        """
-        if set(self.replicas.having(fragment, Standing.LIVE)) - {node}:
-            self.lost(fragment, node)
-
     def overtakes(self, fragment: str, node: str) -> str | None:
         """In whose place `node` starts empty and may record a hole; None: it is not its turn."""
         work = self._work.get(fragment)

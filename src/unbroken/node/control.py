@@ -156,8 +156,6 @@ class Control:
                 self._hear(node, name, epochs[name])
         for name in command["lost"]:
             self._repairs.lost(checked_name(name), node)
-        for name in empty:
-            self._repairs.empty(name, node)
         self._held(command["full"])
         # Now, not with the next tick: a backup that is back while its writer is not would be
         # told to hold what nobody writes, and throw away what it has for that.

@@ -147,10 +147,12 @@ class Hosted(Telling):
             self._try_later(name, f"{name} cannot be started", error)
         except Unreachable as error:
             # Only one without a checkpoint asks where its inputs begin.  Should one of them be
-            # about to begin anew, it must not wait for this one in turn.  Whether it has lost
-            # its disk or never began is known to control: another one may be live.
+            # about to begin anew, it must not wait for this one in turn.
             self._empty.add(name)
-            self._try_later(name, f"{name} cannot be started", error)
+            if isinstance(self._query.fragments[name].policy, Restart):
+                self._try_later(name, f"{name} cannot be started", error)
+            else:
+                self._give_up(name, error)  # Another node may have it.
         except CheckpointLost as error:
             self._empty.add(name)
             if not isinstance(self._query.fragments[name].policy, Restart):

@@ -58,7 +58,7 @@ class Telling:
         }
         return {
             "replicas": working | ready, "lost": sorted(self.lost), "full": self._full(),
-            "troubles": dict(self._tries.troubles), "empty": sorted(self._empty - working.keys()),
+            "troubles": dict(self._tries.troubles), "empty": sorted(self._empty),
         }  # fmt: skip
 
     def _full(self) -> dict[str, str]:
