@@ -32,7 +32,7 @@ SEED = 14
 def test_a_cluster_under_fire_gives_the_rows_of_an_undisturbed_run(tmp_path: Path):
     (tmp_path / "shop.py").write_text(QUERY)
     command = [sys.executable, "-m", "unbroken.cli.main", "chaos", "shop.py", "--for", "5s"]
-    options = ["--nodes", "2", "--rate", "200", "--seed", str(SEED), "--bound", "10s", "--json"]
+    options = ["--nodes", "2", "--rate", "200", "--seed", str(SEED), "--bound", "10m", "--json"]
     ended = subprocess.run(
         [*command, *options],
         cwd=tmp_path, capture_output=True, text=True, timeout=380, check=False,
@@ -44,5 +44,6 @@ def test_a_cluster_under_fire_gives_the_rows_of_an_undisturbed_run(tmp_path: Pat
     assert told["hits"][0]["process"].startswith("node-")
     assert told["epochs"] >= 5
     assert told["missing"] == 0
-    assert told["within"] > 0, "how many depends on the machine"
+    # A bound that no machine misses: how late epochs are is for benchmarks to say.
+    assert told["within"] == told["epochs"]
     assert told["rows"] > 1000
