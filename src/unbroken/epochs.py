@@ -67,7 +67,7 @@ class Header:
     #: Lowest and highest event time in microseconds since 1970; None where no row has one.
     event_us_min: int | None = None
     event_us_max: int | None = None
-    #: Tentative epochs only: which branch made it, number and node: "3@node-2".
+    #: Tentative epochs only: which branch made it, terms and node: "1.3@node-2".
     branch: str = ""
     term: int = 0
     fingerprint: str = ""
@@ -95,7 +95,7 @@ class Header:
     def node(self) -> str:
         """Tentative epochs only: the node whose branch made it.  Two sides of a partition differ.
 
-        >>> Header("alerts", 7, TENTATIVE, branch="3@node-2").node
+        >>> Header("alerts", 7, TENTATIVE, branch="1.3@node-2").node
         'node-2'
         """
         return self.branch.rpartition("@")[2]

@@ -22,7 +22,7 @@ SCHEMA = "ts TIMESTAMP, site INT, k INT"
 T0 = dt.datetime(2026, 1, 1)
 
 
-def two_sites(when_cut: str | None = "process") -> ub.Query:
+def two_sites(when_cut: str | None = "process", policy: Any = None) -> ub.Query:
     """Two sites, each with a fragment of its own, and one that reads both: on three nodes."""
     query = ub.Query("sites", epoch="manual")
     east = query.source("east", SCHEMA, event_time="ts")
@@ -38,7 +38,7 @@ def two_sites(when_cut: str | None = "process") -> ub.Query:
 
     bound = {"max_delay": f"{X_S:g}s", "when_cut": when_cut} if when_cut else {}
 
-    @query.fragment(eastern, western, **bound)
+    @query.fragment(eastern, western, policy=policy, **bound)
     def counts(eastern, western):
         """A window closes by two watermarks."""
         a = eastern.withWatermark("ts", "1 seconds")
@@ -139,6 +139,16 @@ def node_of(cluster: ub.LocalCluster, fragment: str) -> str:
     return nodes()[0]
 
 
+def begun(cluster: ub.LocalCluster) -> tuple[str, str, Driver, Client]:
+    """The reader's node and the western one; rows, and who follows: the first epochs are there."""
+    driver, client = Driver(cluster), Client(cluster, "counts")
+    # One after the other: first batches take seconds, and not equally long on all nodes.
+    for _ in range(5):
+        driver.step(1, pause_s=0.0)
+        until(lambda: len(client.stable) == driver.sent, "the first epochs are slow")
+    return node_of(cluster, "counts"), node_of(cluster, "western"), driver, client
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_results_go_on_within_the_bound_and_are_corrected_after():
@@ -150,13 +160,8 @@ def test_results_go_on_within_the_bound_and_are_corrected_after():
     Method: three nodes; the cable between the western site and the reader is cut and put back.
     """
     with ub.LocalCluster(two_sites(), nodes=3, cables=True) as cluster:
-        reader, western = node_of(cluster, "counts"), node_of(cluster, "western")
-        driver, client = Driver(cluster), Client(cluster, "counts")
+        reader, western, driver, client = begun(cluster)
         behind = Client(cluster, "totals")
-        # One after the other: first batches take seconds, and not equally long on all nodes.
-        for _ in range(5):
-            driver.step(1, pause_s=0.0)
-            until(lambda: len(client.stable) == driver.sent, "the first epochs are slow")
         driver.step(4)
         driver.step(6)
         until(lambda: len(client.stable) == driver.sent, "everything flows")
@@ -180,7 +185,8 @@ def test_results_go_on_within_the_bound_and_are_corrected_after():
         last = driver.sent
         until(lambda: client.tentative[-1:] and client.tentative[-1].number == last - 1, "goes on")
         assert [epoch.number for epoch in client.tentative] == list(range(first, last))
-        assert {epoch.header.branch for epoch in client.tentative} == {f"1@{reader}"}, "one branch"
+        [branch] = {epoch.header.branch for epoch in client.tentative}
+        assert branch.endswith(f".1@{reader}"), "one branch"
         assert {epoch.stable_to for epoch in client.tentative} == {first - 1}
         assert sum(epoch.rows for epoch in client.tentative), "windows close (scenario 9)"
         told = cluster.status()["nodes"][reader]["fragments"]["counts"]
@@ -228,12 +234,8 @@ def test_a_crash_during_the_partition_loses_only_tentative_results(tmp_path: Pat
     Method: as above, with a kill after some tentative epochs; rows go on all the time.
     """
     with ub.LocalCluster(two_sites(), nodes=3, cables=True, folder=tmp_path) as cluster:
-        reader, western = node_of(cluster, "counts"), node_of(cluster, "western")
-        driver, client = Driver(cluster), Client(cluster, "counts")
+        reader, western, driver, client = begun(cluster)
         behind = Client(cluster, "totals")
-        for _ in range(5):
-            driver.step(1, pause_s=0.0)
-            until(lambda: len(client.stable) == driver.sent, "the first epochs are slow")
         cluster.cut(reader, western)
         driver.step(12)
         until(lambda: len(client.tentative) >= 5, "goes on")
@@ -254,6 +256,37 @@ def test_a_crash_during_the_partition_loses_only_tentative_results(tmp_path: Pat
     check_corrected(behind, expected["totals"])
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_upstream_backup_is_corrected_and_can_be_rebuilt_after():
+    """A fragment that nobody has a copy of is cut off, corrected, and then lost with its node.
+
+    Goal: what producers keep for it is right also when its stable line has been started anew: its
+    successor computes the state again and goes on as if nothing had happened.
+    Method: as above, with `ub.Upstream()`; after the correction its node is killed -9.
+    """
+    with ub.LocalCluster(two_sites(policy=ub.Upstream()), nodes=4, cables=True) as cluster:
+        reader, western, driver, client = begun(cluster)
+        cluster.cut(reader, western)
+        driver.step(12)
+        until(lambda: len(client.tentative) >= 5, "goes on")
+        cluster.heal()
+        driver.step(4)
+        until(lambda: len(client.stable) == driver.sent, "everything is stable")
+        words = "stable again: corrected epochs 5 to "
+        until(
+            lambda: partition_of(cluster, reader).startswith(words),
+            lambda: partition_of(cluster, reader),
+        )
+        driver.step(8)
+        until(lambda: len(client.stable) == driver.sent, "it flows")
+        cluster.kill(reader)
+        driver.step(4)
+        until(lambda: len(client.stable) == driver.sent, "another node has rebuilt it")
+        assert node_of(cluster, "counts") != reader
+    check_corrected(client, undisturbed(driver.sent)["counts"])
+
+
 def partition_of(cluster: ub.LocalCluster, node: str) -> str:
     """What `counts` said last about a partition."""
     told: str = cluster.status()["nodes"][node]["fragments"]["counts"]["partition"]
@@ -265,7 +298,7 @@ def partition_of(cluster: ub.LocalCluster, node: str) -> str:
 def test_a_fragment_that_converges_gives_up_what_it_said_and_comes_right():
     """The cable is pulled; when it is back nothing is replayed.
 
-    (`tests/unit/test_lines.py` has the same without Spark, in every run.)
+    (`tests/unit/test_lines_converge.py` has the same without Spark, in every run.)
 
     Goal: every tentative epoch becomes a gap that says what it cost, stable results go on from the
     branch's own state, and windows that began after the cut are those of an undisturbed run.
@@ -276,11 +309,7 @@ def test_a_fragment_that_converges_gives_up_what_it_said_and_comes_right():
     assert counts.bound is not None
     query.fragments["counts"] = replace(counts, bound=replace(counts.bound, when_healed="converge"))
     with ub.LocalCluster(query, nodes=3, cables=True) as cluster:
-        reader, western = node_of(cluster, "counts"), node_of(cluster, "western")
-        driver, client = Driver(cluster), Client(cluster, "counts")
-        for _ in range(5):
-            driver.step(1, pause_s=0.0)
-            until(lambda: len(client.stable) == driver.sent, "the first epochs are slow")
+        reader, western, driver, client = begun(cluster)
         cluster.cut(reader, western)
         driver.step(14)
         until(lambda: len(client.tentative) >= 5, "goes on")

@@ -21,7 +21,7 @@ def caught_up_one_by_one(sim: Sim) -> bool:
 def heard_before_it_was_stable(sim: Sim) -> bool:
     """The sink heard tentative epochs, and each of them has been replaced."""
     replaced = [epoch for epoch in sim.sinks()[0].log._kept.values() if epoch.replaces]
-    return any(epoch.replaces.header.branch == "1@node-1" for epoch in replaced)
+    return any(epoch.replaces.header.node == "node-1" for epoch in replaced)
 
 
 def nothing_waited_longer(sim: Sim) -> bool:

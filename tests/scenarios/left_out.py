@@ -12,11 +12,14 @@ from unbroken.control import unheard
 from unbroken.control.intentions import Standing
 from unbroken.control.releases import Releases
 from unbroken.control.repair import Repairs
+from unbroken.control.replicas import Replicas
 from unbroken.control.store import Store
 from unbroken.errors import UnbrokenError
-from unbroken.node import control, replica, standby, successor
+from unbroken.node import checks, control, replica, standby, successor
 from unbroken.node.book import BookReader
+from unbroken.node.branch import Branch
 from unbroken.node.hosted import Hosted
+from unbroken.node.questions import Questions
 from unbroken.node.replica import Replica
 from unbroken.node.second import Second
 from unbroken.streams import served
@@ -69,6 +72,51 @@ def one_place_for_all() -> list[Change]:
         return found and Begin(found.first, found.first, found.behind)
 
     return [(Positions, "begin", furthest)]
+
+
+def no_word_of_placements() -> list[Change]:
+    """An ack of a life that was placed before is believed."""
+    record = Needs.record
+
+    def of_the_newest(self: Needs, consumer: str, **said: Any) -> None:
+        record(self, consumer, **{**said, "placed": self.ruling(consumer)})
+
+    return [(Needs, "record", of_the_newest)]
+
+
+def nobody_is_the_first() -> list[Change]:
+    """Whoever has nothing has lost it, also where nobody ever had anything."""
+    return [(Replicas, "has_begun", lambda self, fragment: True)]
+
+
+def no_word_of_clients() -> list[Change]:
+    """A standby does not tell its writer who has found it."""
+    shippable = Questions._shippable
+
+    def without_clients(self: Questions, command: Any) -> Any:
+        return shippable(self, {**command, "clients": []})
+
+    return [(Questions, "_shippable", without_clients)]
+
+
+def draws_again() -> list[Change]:
+    """Whoever draws numbers begins anew wherever its input does, whoever has its results."""
+    reach_back = checks.inputs_reach_back
+
+    def as_others(*given: Any, **how: Any) -> None:
+        reach_back(*given, **{**how, "draws": False})
+
+    return [(checks, "inputs_reach_back", as_others)]
+
+
+def says_what_is_stable() -> list[Change]:
+    """A branch says again what its fragment had sealed, and not committed."""
+    begin = Branch.__init__
+
+    def from_the_commit(self: Branch, name: str, **how: Any) -> None:
+        begin(self, name, **{**how, "sealed": -1})
+
+    return [(Branch, "__init__", from_the_commit)]
 
 
 def said_once() -> list[Change]:

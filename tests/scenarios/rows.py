@@ -69,7 +69,9 @@ ROWS: dict[int, Row] = {
         Lived(
             life([PASSIVE], [Fault(5.0, "pause", "node-1", 9.0)], nodes=2),
             ("fault: pause node-1", "control: a: node-2 takes over from node-1",
-             "keeper: refuses: ack of a@node-1"),
+             "node-1: left a: another node writes it now"),
+            # As a standby it is believed again, although it counts its terms anew.
+            never=("refuses: ack of a@node-1",),
         ),
         Lived(
             VARIANTS["fencing off"].life,

@@ -6,10 +6,10 @@ Each is the smallest life that showed it, and still shows it (`lived`).
 from __future__ import annotations
 
 import left_out
-from lived import astray, life, lived, rule
+from lived import astray, life, lived, rule, there
 
 from unbroken.node.branch import Branch
-from unbroken.testing import Fault, Life, Piece
+from unbroken.testing import DIE_AT, Fault, Life, Piece
 
 RELAYS = Piece("a", "map", ("s1",), "restart"), Piece("b", "map", ("s2",), "restart")
 
@@ -156,3 +156,71 @@ def test_a_log_is_full_of_what_is_to_be_given_up():
         never=["stable again: gave up"],
     )  # fmt: skip
     assert astray(one, lambda: [(Branch, "_look_stands", lambda self, now_s: None)]).number == 10
+
+
+def test_a_node_dies_between_output_and_commit_and_is_cut_off_when_it_is_back():
+    """Found: the epoch that it had sealed was said again, tentatively, beside the stable one."""
+    one = cut_life(
+        Piece("c", "count", ("a", "b"), "restart", max_delay=1.0), nodes=3,
+        faults=[
+            Fault(5.0, DIE_AT, "node-3", 1.0, "sealed c", much=60),
+            Fault(6.2, "cut", "node-3", 5.0, "node-2"),
+        ],
+    )  # fmt: skip
+    lived(one, "node-3: starts again", "c@node-3: going tentative: b silent",
+          "stable again: corrected epochs 60 to")  # fmt: skip
+    assert astray(one, left_out.says_what_is_stable).number == 4
+
+
+#: What is cut off goes on tentatively, and sessions behind it are under upstream backup.
+SESSIONS = (
+    Piece("c", "union", ("a", "b"), "restart", max_delay=1.0),
+    Piece("d", "session", ("c",), "upstream", max_delay=1.0),
+)
+CUT = Fault(5.0, "cut", "node-3", 4.0, "node-2")
+
+
+def test_upstream_backup_is_lost_while_its_input_is_tentative():
+    """Nobody has its branch: what was said is replaced by what another node computes again."""
+    one = cut_life(*SESSIONS, nodes=5, faults=[CUT, Fault(8.0, "lose", "node-4", 20.0)])
+    sim = lived(
+        one, "d@node-4: going tentative: c tentative", "node-4 is dead", "node-5: d is rebuilt from"
+    )
+    assert there(sim)
+
+
+def test_upstream_backup_is_corrected_and_lost_after():
+    """What producers keep for it follows from its stable state, not from that of the branch."""
+    one = cut_life(*SESSIONS, nodes=5, faults=[CUT, Fault(11.5, "lose", "node-4", 20.0)])
+    sim = lived(
+        one, "d@node-4: going tentative: c tentative", "d@node-4: stable again: corrected",
+        "node-4 is dead", "node-5: d is rebuilt from",
+    )  # fmt: skip
+    assert there(sim)
+
+
+def test_upstream_backup_is_cut_off_before_it_has_spoken():
+    """Where it begins is in no checkpoint: it does not part before it has committed something."""
+    pair = Piece("c", "join", ("a", "b"), "upstream", max_delay=1.0)
+    faults = [Fault(5.0, "lose", "node-3", 20.0), Fault(5.35, "cut", "node-4", 4.0, "node-2")]
+    one = cut_life(pair, nodes=4, faults=faults)
+    sim = lived(
+        one, "node-4: c is rebuilt from", "fault: cut node-4 - node-2",
+        never=["c@node-4: going tentative"],
+    )  # fmt: skip
+    assert there(sim)
+
+
+def test_what_comes_after_epochs_that_were_given_up_was_not_held_up_by_those_before():
+    """Found: the first stable epoch behind a branch told of the waits of the last one before it."""
+    pieces = (
+        Piece("c", "union", ("a", "b"), "restart", max_delay=2.0, when_cut="delay",
+              when_healed="converge"),
+        Piece("d", "session", ("c",), "restart", max_delay=2.0),
+        Piece("e", "count", ("d",), "restart", max_delay=3.0),
+    )  # fmt: skip
+    one = Life(
+        174240256, 6, ("s1", "s2"), (*RELAYS, *pieces), 128,
+        (Fault(10.301, "slow", "node-3", 5.69, "node-1", much=0.5),), ("e",), 90, 20,
+    )  # fmt: skip
+    lived(one, "c@node-3: going tentative: a silent", "stable again: gave up epoch 103")

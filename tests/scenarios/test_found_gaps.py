@@ -263,3 +263,85 @@ def test_the_log_before_a_gap_fragment_is_full_for_the_one_that_is_gone():
         one, *[r"control: d: epochs \d+ to \d+ are lost"] * 2, r"d is rebuilt from epoch \d+ on",
     )  # fmt: skip
     assert astray(one, left_out.holds_what_lies_before).number == 10
+
+
+def test_a_gap_fragment_dies_before_its_consumer_has_ever_started():
+    """Found: its successor waited for a standby that had never been more than placed.
+
+    And the writer of that one, started again meanwhile, took an input that nobody served yet for a
+    loss of its own, and waited to be taken from another node.  Nobody has it where nobody was ever
+    live: the first one tries again.
+    """
+    pieces = Piece("a", "window", ("s2",), "gap"), Piece("b", "map", ("a", "s2"), "passive")
+    faults = Fault(0.343, "crash", "node-1", 6.8), Fault(5.995, "crash", "node-2", 15.2)
+    one = Life(
+        562521794, 7, ("s1", "s2"), pieces, 200, faults, ("b",),
+        log_bytes_max=120, keep_epochs=SMALL_KEEP_EPOCHS,
+    )  # fmt: skip
+    sim = lived(
+        one, "control: a: node-7 rebuilds what node-2 held", "node-1: b cannot be started",
+        "node-7: a is rebuilt from",
+    )  # fmt: skip
+    assert there(sim)
+    assert astray(one, left_out.nobody_is_the_first).number == 10
+
+
+def test_nobody_waits_for_one_in_whose_place_a_hole_was_recorded_before():
+    """Its writer took the hole, and was lost after it; the one before it must not go on.
+
+    Found: the gap fragment in front, lost with that writer, waited for the other one for ever.
+    """
+    pieces = Piece("a", "session", ("s1",), "gap"), Piece("b", "draw", ("a", "s1"), "passive", 3)
+    faults = (
+        Fault(9.29, "crash", "node-1", 6.63),
+        Fault(9.29, "crash", "node-2", 7.66),
+        Fault(12.036, "power", "node-3", 1.21),
+    )
+    one = Life(44000444, 3, ("s1", "s2"), pieces, 150, faults, ("b",))
+    sim = lived(
+        one, "b: node-3 takes over", "a: epochs 92 to 106 are lost", "fault: power node-3",
+        "a is rebuilt from", "a: node-3 catches up",
+    )  # fmt: skip
+    told = " ".join(sim.shells["keeper"].keeper._protection[0]["b"]["doing"])
+    assert "but not node-1, in whose place a hole was recorded" in told
+
+
+def test_one_of_two_sinks_lacks_what_a_hole_has_taken_and_their_log_is_small():
+    """Found: it stops, and says so; the other one waits when the log is full for its sake.
+
+    The checker knew of that only where a sink had come too late.
+    """
+    pieces = (
+        Piece("a", "count", ("s1",), "gap"), Piece("b", "count", ("a",), "active", copies=3),
+        Piece("c", "map", ("b", "s1"), "gap"), Piece("d", "session", ("b",), "active"),
+    )  # fmt: skip
+    one = Life(
+        880000034, 6, ("s1",), pieces, 128, (Fault(4.139, "crash", "node-4", 7.5),),
+        ("c", "d", "c-2"), log_bytes_max=80, keep_epochs=SMALL_KEEP_EPOCHS,
+    )  # fmt: skip
+    sim = lived(
+        one, "control: c: epochs 41 to 58 are lost", "node-3: c is rebuilt from",
+        "sink-c-2: stops: c: epoch 40 was trimmed",
+    )  # fmt: skip
+    waits = sim.shells["node-3"].hosted.replicas["c"].sentence
+    assert waits.endswith("its limit; it is kept for sink_c_2")
+
+
+def test_who_stands_behind_a_hole_is_lost_before_anybody_has_asked_it():
+    """Found: the next one was told the same hole, and the input behind it was gone.
+
+    It had been trimmed on the word of the one that is lost.
+    """
+    faults = (
+        Fault(3.134, "crash", "node-1", 5.4), Fault(3.134, "crash", "node-2", 7.3),
+        Fault(3.434, "crash", "control", 0.8), Fault(9.677, "crash", "control", 0.4),
+        Fault(13.96, "lose", "node-3", 7.3),
+    )  # fmt: skip
+    pieces = Piece("a", "count", ("s1",), "gap"), Piece("b", "map", ("a", "s2"), "gap")
+    one = Life(880001247, 3, ("s1", "s2"), pieces, 169, faults, ("b", "b-2"))
+    sim = lived(
+        one, "control: a: epochs 30 to 123 are lost", "node-3: a is rebuilt from epoch 124",
+        "control: a: expecting node-2 in place of node-3", "control: a: epochs 30 to 123 are lost",
+        r"control: a: epochs 30 to 1[3-9]\d are lost", "node-2: a is rebuilt from",
+    )  # fmt: skip
+    assert there(sim)

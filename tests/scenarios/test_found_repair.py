@@ -149,3 +149,68 @@ def test_whoever_gives_a_newcomer_its_state_dies_and_another_gives_it():
     faults = Fault(4.082, "lose", "node-1", 0.37), Fault(8.643, "lose", "node-5", 3.01)
     one = Life(91000144, 6, ("s1", "s2"), pieces, 92, faults, ("d",))
     lived(one, "as a copy of node-2 in place of node-5")
+
+
+def test_a_late_ack_of_a_life_that_was_rebuilt_over():
+    """Control dies in the middle of a rebuild and orders it anew, on the same node.
+
+    Found: a replica that begins empty counts its own terms from 1, so an ack of the first attempt
+    that came again seconds later was taken for one of the second, which did not have that much.
+    Acks carry the term under which their replica was placed.
+    """
+    pieces = Piece("a", "window", ("s1",), "upstream"), Piece("b", "map", ("a", "s1"), "upstream")
+    faults = (
+        Fault(0.973, "repeat", "network", 3.84, much=0.3),
+        Fault(3.806, "crash", "node-2", 3.98),
+        Fault(4.106, "crash", "control", 1.78),
+    )
+    one = Life(398071038, 2, ("s1",), pieces, 56, faults, ("b",), 120, SMALL_KEEP_EPOCHS)
+    sim = lived(
+        one, r"b: node-1 rebuilds what node-2 held \(term 2\)", "fault: crash control", "left b",
+        r"b: node-1 rebuilds what node-2 held \(term 3\)",
+        "refuses: ack of b@node-1 refused: it was placed under term 2, and anew under 3",
+    )  # fmt: skip
+    assert there(sim)
+    assert astray(one, left_out.no_word_of_placements).number == 5
+
+
+def test_a_sink_finds_the_standby_and_the_keeper_dies_before_it_finds_the_writer():
+    """Found: the writer had not heard of it, and kept for it only what it keeps for strangers."""
+    pieces = (
+        Piece("a", "session", ("s1",), "gap"),
+        Piece("b", "draw", ("a", "s1"), "passive", 3),
+        Piece("c", "window", ("s1",), "active"),
+        Piece("d", "map", ("c",), "restart"),
+    )
+    faults = (Fault(0.691, "fuse", "keeper", 0.79, much=4),)
+    one = Life(987855981, 4, ("s1",), pieces, 60, faults, ("b", "d"), 120, SMALL_KEEP_EPOCHS)
+    sim = lived(one, "keeper: is killed in the middle", "keeper: starts again")
+    (sink,) = (sink for sink in sim.sinks() if sink.name == "sink-b")
+    assert (sink.error, sink.next >= 60) == (None, True)
+    assert astray(one, left_out.no_word_of_clients).number == 3
+
+
+def test_what_draws_numbers_is_lost_with_all_its_copies_although_its_input_reaches_back():
+    """Found: an empty node began it anew from epoch 0, beside results that sinks had.
+
+    Its producer was cut off and had trimmed nothing; but it had heard acks.
+    """
+    pieces = (
+        Piece("a", "map", ("s1",), "passive"), Piece("b", "map", ("s2",), "passive"),
+        Piece("c", "map", ("a", "b"), "restart", max_delay=3.0, when_cut="delay"),
+        Piece("d", "draw", ("c",), "passive", max_delay=3.0, when_cut="delay"),
+    )  # fmt: skip
+    faults = (
+        Fault(2.658, "cut", "node-1", 6.16, "node-4"),
+        Fault(2.813, "cut", "node-4", 5.05, "node-2"),
+        Fault(4.096, "power", "node-3", 2.79),
+        Fault(7.358, "lose", "node-1", 10.03),
+    )
+    one = Life(400010, 6, ("s1", "s2"), pieces, 82, faults, ("d",))
+    lived(
+        one,
+        "d: node-1 takes over",
+        "checker: node-1 lost the last copy of d",
+        r"node-1: fragment 'd' has no checkpoint to go on from, and its results up to epoch \d+",
+    )
+    assert astray(one, left_out.draws_again).number == 1

@@ -93,6 +93,42 @@ def test_as_many_lives_as_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(lives(monkeypatch, "--minutes", "2", "--seeds", "100")) == 11
 
 
+@pytest.mark.parametrize("option", [
+    ("--minutes", "0"), ("--minutes", "nan"), ("--minutes", "-1"), ("--epochs", "0"),
+    ("--epochs", "-5"), ("--from", "-1"), ("--seeds", "0"), ("--faults", ""), ("--policy", ""),
+])  # fmt: skip
+def test_numbers_and_words_without_a_meaning_are_refused(
+    option: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        code = main(["sim", *option])
+    except SystemExit as ended:  # Of argparse.
+        code = ended.code
+    assert code == 2
+    assert option[0] in capsys.readouterr().err
+
+
+def test_who_breaks_off_is_told_what_was_lived_until_then(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Progress is told meanwhile, beside the result."""
+    live = command._live
+
+    def tired(life: Life) -> Any:
+        if life.seed == 5:
+            raise KeyboardInterrupt
+        return live(life)
+
+    monkeypatch.setattr(command, "_live", tired)
+    monkeypatch.setattr(command, "SAY_S", 0.0)
+    assert main(["sim", "--epochs", "20", "--from", "3"]) == 130
+    told = capsys.readouterr()
+    assert told.out.startswith("2 simulated clusters (seeds 3 to 4): ")
+    assert [line.split(" ", 1)[1][:7] for line in told.err.splitlines()[:2]] == [
+        "1 lives", "2 lives",
+    ]  # fmt: skip
+
+
 def test_options_that_would_be_ignored_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     for option, value in (("--faults", "crash"), ("--policy", "gap")):
         assert main(["sim", "--cuts", option, value]) == 2

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import unbroken.testing
+from unbroken.errors import DefinitionError
 from unbroken.testing import DIE_AT, Checkers, Fault, Life, Piece, Sim, simulate
 from unbroken.testing.checkers.tentative import Tentative
 from unbroken.testing.life import KINDS
@@ -73,6 +74,33 @@ def test_the_others_still_see() -> None:
     assert found is not None
     assert found.number == 2
     assert simulate(life, Sparse).violation is None
+
+
+A = Piece("a", "count", ("s1",), "passive")
+WRONG = {
+    "an input that nobody makes": (Life(1, 2, ("s2",), (A,), 20, (), ("a",)), "an input of 'a'"),
+    "a cycle": (
+        Life(1, 2, ("s1",), (replace(A, inputs=("b",)), replace(A, name="b", inputs=("a",)))),
+        "an input of 'a'"),
+    "a sink of nothing": (Life(1, 2, ("s1",), (A,), 20, (), ("b",)), "what a sink follows"),
+    "nobody": (Life(1, 0, ("s1",), (A,)), "0 nodes"),
+    "no time": (Life(1, 2, ("s1",), (A,), 0), "0 epochs"),
+    "more copies than nodes": (
+        Life(1, 2, ("s1",), (replace(A, protection="active", copies=3),)), "wants 3 nodes"),
+    "a fault after the end": (
+        Life(1, 2, ("s1",), (A,), 60, (Fault(7.0, "crash", "node-1"),)), "will not happen"),
+    "a moment that never comes": (
+        Life(1, 2, ("s1",), (A,), 60, (Fault(4.0, DIE_AT, "node-1", 1.0, "seeled a", 20),)),
+        "'seeled a': that moment never comes"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_life_made_by_hand_that_proves_nothing_is_refused(what: str) -> None:
+    """Run all the same it would be good, because nothing happens, or be called a violation."""
+    life, said = WRONG[what]
+    with pytest.raises(DefinitionError, match=re.escape(said)):
+        simulate(life)
 
 
 def test_every_kind_of_fault_has_a_name_in_the_kit() -> None:

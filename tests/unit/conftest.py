@@ -1,4 +1,4 @@
-"""Fixtures of the tests of checkpoints: a replica, a node that gives, the folder of a newcomer."""
+"""Fixtures of several tests: a replica, a node that gives, the folder of a newcomer; two lines."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from pathlib import Path
 
 import pytest
 from layers_by_hand import BOOT, run_batches, write
+from lines_by_hand import Make, Query, World
 from shipping import Liar, Node
 
 from unbroken.checkpoints import fork
+from unbroken.node import branch, lines
+from unbroken.node import replica as replicas
+from unbroken.streams import serve
 from unbroken.streams.flight import Door, Peer
 
 
@@ -48,3 +52,23 @@ def replica(tmp_path: Path) -> Path:
     write(began.checkpoint.spark / "metadata", '{"id": "the first"}')
     run_batches(began.checkpoint, range(6))
     return tmp_path
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """Makes two producers and a replica that reads them, without Spark."""
+    Query.made = []
+    monkeypatch.setattr(Query, "work_s", 0.0)
+    monkeypatch.setattr(replicas, "Run", Query)
+    for module in (serve, lines, branch):
+        monkeypatch.setattr(module, "POLL_S", 0.2)
+    made: list[World] = []
+
+    def make(**how: str) -> World:
+        made.append(World(tmp_path, **how))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.replica.stop()
+        each.door.close()

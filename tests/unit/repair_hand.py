@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from unbroken.control.intentions import Intention, Placed, Producer, Standing, Step
-from unbroken.control.repair import MADE_EPOCHS_MIN, Repairs
+from unbroken.control.repair import Repairs
 from unbroken.control.replicas import Replicas
+from unbroken.control.work import MADE_EPOCHS_MIN
 from unbroken.control.writers import Takeover, Writers
 
 LIVE, GONE, LEAVING = Standing.LIVE, Standing.GONE, Standing.LEAVING

@@ -173,7 +173,7 @@ def test_a_branch_that_ends_leaves_what_was_heard_open_until_it_is_stable(replic
     r.say(1, 5)
     both = follow(r)
     heard(both, 2)
-    r.said.end()
+    r.said.end("3@node-1")
     assert both.take(0.3) is None
     r.stable(1, 6)
     epoch = both.take(WAIT_S)
@@ -231,7 +231,7 @@ def test_rows_come_with_their_announcement_while_nobody_speaks_on_a_branch(repli
     assert heard(both, 1) == [(1, "stable", [1])]
     assert asked, "its rows may have been said already"
 
-    r.said.end()
+    r.said.end("1@a")
     until(lambda: not both._stable.by_headers)
     turned(r.bodies)
     r.stable(2, 2)

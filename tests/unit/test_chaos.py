@@ -244,3 +244,13 @@ def test_a_length_of_time_is_asked_for(capsys: pytest.CaptureFixture[str]):
 def test_the_outcome_is_json():
     outcome = chaos.Outcome(3.0, [chaos.Hit("kill", "node-1", 1.0, 2.0)], differences={})
     assert json.loads(json.dumps(outcome.to_json()))["hits"][0]["process"] == "node-1"
+
+
+def test_faults_that_were_asked_for_and_did_not_happen_are_named():
+    """Nobody must take a quiet run for one that survived everything."""
+    hits = [chaos.Hit("pause", "node-2", at_s=1.9, away_s=4.0, gap_s=0.5)]
+    told = command.words(chaos.Outcome(3.0, hits=hits), {}, ("kill", "pause")).splitlines()
+    assert told[0].endswith("output gap 0.50 s, not whole again before the end")
+    assert told[1] == "0 kills, 1 pause"
+    assert told[2].startswith("no kill happened: ")
+    assert "happened" not in command.words(chaos.Outcome(3.0, hits=hits), {}, ("pause",))

@@ -7,9 +7,11 @@ import time
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from unbroken.client import cluster
 from unbroken.epochs import Epoch
+from unbroken.errors import UnbrokenError
 from unbroken.streams.flight import Door
 from unbroken.streams.log import EpochLog
 from unbroken.streams.serve import StreamDoor
@@ -49,9 +51,24 @@ def test_a_producer_that_was_started_again_hears_what_its_client_has(tmp_path: P
     assert heard == {"sink": 2}
 
 
-def test_a_client_that_is_cut_off_from_the_entry_still_hears_the_nodes(tmp_path: Path, monkeypatch):
+def test_what_nobody_will_ever_serve_is_refused_at_once():
+    with Door() as door:
+        door.on_act("status", lambda command: {"streams": ["clicks", "alerts"], "nodes": {}})
+        client = cluster.Cluster(door.address)
+        with pytest.raises(UnbrokenError, match="no stream 'alrets'") as caught:
+            client.follow("alrets")
+        assert caught.value.hint == "one of clicks, alerts"
+        for start in (-5, 1.5, "x"):
+            with pytest.raises(UnbrokenError, match="alerts from"):
+                client.follow("alerts", start)  # type: ignore[arg-type]
+
+
+def test_a_client_that_is_cut_off_from_the_entry_still_hears_the_nodes(
+    tmp_path: Path, monkeypatch, capsys
+):
     """The book that it has read names them, and nobody else is needed."""
     monkeypatch.setattr(cluster, "POLL_S", 0.05)
+    monkeypatch.setattr(cluster, "AWAY_S", 0.0)
     log = log_of(tmp_path)
     with Door() as node:
         StreamDoor(node).streams["s"] = Served(log, [], keep=0)
@@ -62,6 +79,7 @@ def test_a_client_that_is_cut_off_from_the_entry_still_hears_the_nodes(tmp_path:
             entry.on_act("status", lambda command: asked.set() or {"nodes": {}})
             taken = cluster.Cluster(entry.address).follow("s", tentative=False)
             assert [next(taken).number for _ in range(3)] == [0, 1, 2]
+            asked.clear()
             heard = []
             waiting = threading.Thread(target=lambda: heard.append(next(taken)), daemon=True)
             waiting.start()
@@ -83,3 +101,4 @@ def test_a_client_that_is_cut_off_from_the_entry_still_hears_the_nodes(tmp_path:
         waiting.join(20.0)
         taken.close()
     assert [epoch.number for epoch in heard] == [3]
+    assert capsys.readouterr().err == f"no answer from {entry.address}; still trying\n", "once"

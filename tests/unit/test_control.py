@@ -62,10 +62,11 @@ class Held(Control):
         """As far as `step`; producers confirm at once."""
         for now_s in range(1, 9):
             self._decide(float(now_s))
-            repair = self._repairs.under_way["totals"]
-            if repair.step is step:
+            repair = self._repairs.under_way.get("totals")
+            if repair is not None and repair.step is step:
                 return
-            self._repairs.confirmed("totals", repair.term, CLICKS)
+            for action in self._repairs.actions:
+                self._repairs.confirmed("totals", action.intention.term, CLICKS)
         raise AssertionError(self._repairs.sentences)
 
 
@@ -241,3 +242,18 @@ def test_s29_one_that_is_back_while_the_disk_is_full_is_recorded_when_there_is_r
     assert control._store.placement()["totals"][0].standing is Standing.STARTING
     control.beat("node-1", totals=51)
     assert control._store.placement()["totals"][0].standing is Standing.LIVE
+
+
+def test_a_newcomer_that_was_started_again_unnoticed_is_given_another_term(control: Held):
+    """Control was frozen while its node died: what that one acked is not true of the next."""
+    control.beat("node-1", life=1, totals=50)
+    control.beat("node-2", life=1)
+    control.dead("node-1")
+    control.to(Step.SHIP)
+    told = control.beat("node-2", life=1)
+    assert told["rebuild"] == {"totals": "totals@node-1"}
+    assert control.beat("node-2", life=2)["rebuild"] == {}
+    control.to(Step.SHIP)
+    again = control.beat("node-2", life=2)
+    assert again["rebuild"] == told["rebuild"]
+    assert again["placed"]["totals"] > told["placed"]["totals"]

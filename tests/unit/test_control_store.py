@@ -195,10 +195,19 @@ def test_a_hole_is_recorded_once(path: Path):
         first = store.record_hole(Hole("s", 51, 57, "one"), overtakes=[("s", "n1")])
         assert store.record_hole(Hole("s", 51, 60, "two"), overtakes=[("s", "n1")]) == first
         assert store.record_hole(Hole("s", 40, 51, "three"), overtakes=[("s", "n1")]) == first
+        assert store.record_hole(Hole("s", 51, 55), overtakes=[], longer=True) == first
         later = store.record_hole(Hole("s", 58, 58, "four"), overtakes=[("s", "n1")])
         other = store.record_hole(Hole("t", 51, 57), overtakes=[("t", "n1")])
         assert store.holes("s") == [first, later]
         assert store.holes("t") == [other]
+
+
+def test_a_hole_reaches_further_if_what_comes_behind_it_cannot_be_made_any_more(path: Path):
+    with opened(path) as store:
+        first = store.record_hole(Hole("s", 51, 57, "one"), overtakes=[])
+        longer = store.record_hole(Hole("s", 51, 60), overtakes=[("s", "n1")], longer=True)
+        assert longer == first._replace(last=60)
+        assert (store.holes("s"), store.overtaken()) == ([longer], {("s", "n1")})
 
 
 def test_a_newer_store_is_refused_and_left_alone(path: Path):

@@ -13,7 +13,7 @@ import pytest
 from unbroken.epochs import HEADER_KEY, Epoch
 from unbroken.errors import DiskError, DivergenceError, EpochGone, UnbrokenError, Unreachable
 from unbroken.streams import follow, serve
-from unbroken.streams.flight import Door
+from unbroken.streams.flight import Door, Peer
 from unbroken.streams.follow import Follower
 from unbroken.streams.log import EpochLog
 from unbroken.streams.merge import Fetch, Serving
@@ -149,6 +149,25 @@ def test_what_nobody_can_give_is_an_error(
             take(follower, 1)
     finally:
         follower.close()
+
+
+def test_one_that_is_not_listened_to_yet_may_have_what_another_has_trimmed(
+    replica: Make, monkeypatch: pytest.MonkeyPatch
+):
+    one, two = replica(), replica()
+    one.log.start_at(5)
+    one.append(5, 9)
+    two.append(0, 9)
+
+    def late(address: str) -> Peer:
+        if address == two.door.address:  # The other one has answered long ago.
+            until(lambda: one.headers_asked + one.bodies_asked > 1)
+        return Peer(address)
+
+    monkeypatch.setattr(follow, "Peer", late)
+    follower = Follower("s", 2, lambda: {"r1": one.door.address, "r2": two.door.address})
+    assert take(follower, 3) == [2, 3, 4]
+    follower.close()
 
 
 def test_the_only_replica_is_followed_by_bodies_and_only_a_few_ahead(replica: Make):

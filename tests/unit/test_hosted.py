@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from unbroken.epochs import Epoch
-from unbroken.errors import CheckpointLost, DiskError, FragmentFailed, UnbrokenError
+from unbroken.errors import CheckpointLost, DiskError, FragmentFailed, UnbrokenError, Unreachable
 from unbroken.gate import Gate
 from unbroken.node.hosted import Hosted
 from unbroken.node.replica import Replica
@@ -113,7 +113,7 @@ def test_s29_a_full_disk_is_no_loss_and_is_tried_again_with_growing_pauses(
     """What it has is as good as before; `status` says why it does not run."""
     now_s = 100.0
     clock: Any = SimpleNamespace(monotonic=lambda: now_s)
-    monkeypatch.setattr("unbroken.node.hosted.time", clock)
+    monkeypatch.setattr("unbroken.node.beginnings.time", clock)
     full = Slow(fails=DiskError("cannot write x: no space left", hint="free some room there"))
     full.may_end.set()
     tried: list[float] = []
@@ -175,6 +175,17 @@ def test_what_was_of_no_use_is_no_longer_said_to_be_when_it_is_held_or_forgotten
     assert hosted.beat()["lost"] == []
 
 
+def test_what_has_begun_meanwhile_is_not_forgotten(hosted: Hosted):
+    hosted.folder("a").mkdir(parents=True)
+    fake: Any = FakeReplica()
+    hosted.replicas["a"] = fake
+    hosted._forget("a")
+    assert hosted.folder("a").exists()
+    del hosted.replicas["a"]
+    hosted._forget("a")
+    assert not hosted.folder("a").exists()
+
+
 def test_forgetting_waits_for_nobody_and_removes_nothing_that_is_used(hosted: Hosted):
     """Of a fragment that is being taken at this moment, nothing is removed."""
     folder = hosted.folder("a")
@@ -221,7 +232,11 @@ def test_one_that_was_rebuilt_and_stumbles_before_it_has_spoken_begins_again_whe
     )
     hosted._start_again("a", first)
     assert started == [(6, {"seed": SEED})]
+    assert hosted.streams.streams == {}, "nobody else notes or trims there"
+    with pytest.raises(Unreachable):
+        served.ack("b@node-2", term=1, processed=1, need=2)
     # When it has spoken, its checkpoint says where to go on.
+    hosted.streams.streams["a"] = Served(first.log, ["b@node-2"], keep=0)
     first._gate = Gate(["rows"], committed=6)
     hosted._start_again("a", first)
     assert started[1:] == [(0, {})]
@@ -276,3 +291,19 @@ def test_one_that_is_stopped_to_be_started_again_is_not_taken_for_failed(tmp_pat
     run: Any = SimpleNamespace(failure=lambda: next(answers))
     replica._run = run
     assert replica.failed == ""
+
+
+def test_one_that_runs_is_placed_anew_and_one_that_is_about_to_end_is_not(hosted: Hosted):
+    """What a life that ends has promised is not true of whoever begins after it."""
+    runs, ends, held = (SimpleNamespace(placed=5) for _ in range(3))
+    hosted.replicas = {"a": runs, "b": ends}  # type: ignore[dict-item]
+    hosted.standbys = {"c": SimpleNamespace(replica=held)}  # type: ignore[dict-item]
+    slow = Slow()
+    hosted.apart("b", slow.start)
+    assert slow.begun.wait(10)
+    hosted.place({"placed": {"a": 8, "b": 8, "c": 9}, "first": []})
+    assert (runs.placed, ends.placed, held.placed) == (8, 5, 9)
+    hosted.place({"placed": {}, "first": []})
+    assert runs.placed == 8, "not wanted here any more: it ends as what it was"
+    slow.may_end.set()
+    ended(hosted, "b")

@@ -215,6 +215,9 @@ def test_headers_come_in_bounded_portions(tmp_path: Path):
     assert [h.number for h in log.headers(0)] == list(range(64))
     assert [h.number for h in log.headers(64)] == list(range(64, 70))
     assert log.headers(70) == []
+    assert [h.number for h in log.held(8)] == list(range(8, 70))
+    log.trim(60)
+    assert [h.number for h in log.held(8)] == list(range(60, 70)), "what is gone is passed over"
 
 
 def test_many_readers_and_a_trimmer_meet_only_whole_epochs(tmp_path: Path):

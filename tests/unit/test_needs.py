@@ -108,7 +108,7 @@ def test_what_control_said_late_or_twice_changes_nothing():
     needs.expect("r@node-2", term=5, like="r@node-1")
     needs.remove("r@node-2", term=4)
     assert needs.trim_below(newest=20, keep=0) == 9
-    needs.record("r@node-2", term=1, processed=11, need=12)
+    needs.record("r@node-2", term=1, processed=11, need=12, placed=5)
     needs.expect("r@node-2", term=5, like="r@node-1")
     assert needs.processed["r@node-2"] == 11, "said twice"
 
@@ -125,8 +125,23 @@ def test_a_removed_replica_is_not_believed_until_it_is_expected_again():
     with pytest.raises(FenceError):
         needs.record("r@node-1", term=3, processed=8, need=9)
     needs.expect("r@node-1", term=7)
-    needs.record("r@node-1", term=1, processed=4, need=5)
+    needs.record("r@node-1", term=1, processed=4, need=5, placed=7)
     assert needs.trim_below(newest=20, keep=0) == 5
+
+
+def test_an_ack_of_a_life_that_was_placed_before_is_refused():
+    """It promised more than the present one has, and both of them count their terms from 1."""
+    needs = Needs()
+    needs.expect("r@node-1", term=2)
+    needs.record("r@node-1", term=1, processed=40, need=41, placed=2)
+    needs.expect("r@node-1", term=3, like="r@node-2")
+    for producer in (needs, Needs(needs.terms, needs.ruled)):
+        producer.expect("r@node-1")
+        with pytest.raises(FenceError, match="it was placed under term 2, and anew under 3"):
+            producer.record("r@node-1", term=1, processed=40, need=41, placed=2)
+        assert producer.trim_below(newest=50, keep=0) == 0
+        producer.record("r@node-1", term=1, processed=18, need=19, placed=3)
+        assert producer.trim_below(newest=50, keep=0) == 19
 
 
 def test_a_newcomer_holds_back_what_the_survivor_does():
@@ -176,7 +191,7 @@ def test_a_successor_gets_need_and_seed_of_whom_it_replaces():
 def test_what_was_known_before_a_restart_counts_for_the_same_life_only():
     needs = Needs()
     needs.expect("r", term=2)
-    needs.record("r", term=1, processed=8, need=4, seed={"first": 4})
+    needs.record("r", term=1, processed=8, need=4, seed={"first": 4}, placed=2)
     again = Needs(needs.terms, needs.ruled, needs.seeds)
     again.expect("r")
     assert again.seed("r") == (4, {"first": 4})
@@ -214,4 +229,4 @@ def test_a_replica_that_is_expected_anew_holds_what_it_held():
     needs.record("r@node-1", term=3, processed=8, need=5)
     needs.expect("r@node-1", term=9, like="r@node-1")
     assert needs.trim_below(newest=20, keep=0) == 5
-    needs.record("r@node-1", term=1, processed=9, need=6)
+    needs.record("r@node-1", term=1, processed=9, need=6, placed=9)

@@ -6,8 +6,9 @@ from typing import Any
 
 from repair_hand import CLICKS, LIVE, Hand
 
-from unbroken.control.intentions import Step
+from unbroken.control.intentions import Placed, Standing, Step
 from unbroken.control.orders import Orders
+from unbroken.control.replicas import Replicas
 from unbroken.policies import Active, Gap, Passive, Policy, Upstream
 
 DOORS = {node: f"grpc://{node}" for node in "1234"}
@@ -17,6 +18,11 @@ def told(hand: Hand, policy: Policy, node: str) -> dict[str, Any]:
     """The orders of `node` about fragment `a`, those that say something."""
     orders = Orders({"a": policy}, hand.replicas, hand.repairs, hand.writers).of(node, DOORS)
     del orders["consumers"]
+    placed = orders.pop("placed")
+    assert placed == {
+        name: hand.replicas.term(name, node)
+        for name in [*orders["run"], *orders["hold"], *orders["join"], *orders["rebuild"]]
+    }
     return {kind: what for kind, what in orders.items() if what}
 
 
@@ -92,3 +98,16 @@ def test_whoever_has_no_place_forgets_when_the_fragment_is_whole():
     hand.repairs.suspected("1")
     assert told(hand, Active(), "3") == {}
     assert hand.replicas.of("a")["1"] is LIVE
+
+
+def test_who_is_told_to_run_where_nobody_was_ever_live_is_the_first():
+    """It has lost nothing, although it has nothing; the records say so after a restart too."""
+    placed = [Placed("1", 1, Standing.STARTING), Placed("2", 2, Standing.STARTING)]
+    hand = Hand({"a": "12"}, "12", passive="a")
+    for standing, first in ((Standing.STARTING, ["a"]), (Standing.LIVE, [])):
+        hand.replicas = Replicas(
+            {"a": ["clicks"]}, {"a": [placed[0]._replace(standing=standing), placed[1]]}, "12"
+        )
+        assert told(hand, Passive(), "1").get("first", []) == first
+        hand.replicas.put("a", "1", Standing.GONE)
+        assert told(hand, Passive(), "1").get("first", []) == first

@@ -186,7 +186,7 @@ def test_a_take_over_does_not_wait_until_a_rehearsal_has_stopped(
     replica: Any = SimpleNamespace(name="ids@node-2", holding=True)
     nothing: Any = None
     standby = Standby(replica, nothing, rehearse=rehearse, book=nothing, giver="", interval_s=1.0)
-    standby.epoch = 7
+    standby.epoch, standby._floor = 7, 0
     standby.begin()
     assert begun.wait(10)
     ending = threading.Thread(target=standby.end)
@@ -215,7 +215,7 @@ def test_a_take_over_waits_for_a_query_that_is_just_being_held(stage: Stage):
     standby = Standby(
         replica, nothing, rehearse=lambda stop: 20, book=nothing, giver="", interval_s=1.0
     )
-    standby.epoch = 7
+    standby.epoch, standby._floor = 7, 0
     standby.begin()
     assert held.wait(10)
     ending = threading.Thread(target=standby.end)

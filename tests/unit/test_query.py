@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from unbroken.errors import DefinitionError, SchemaError
-from unbroken.policies import Active, Upstream
+from unbroken.policies import Active
 from unbroken.query import Query
 from unbroken.tentative.branch import DELAY, Bound
 
@@ -60,13 +60,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], str, str]] = {
         "nothing is ever tentative", "leave out when_healed"),
     "converging from what is suspended": (
         lambda: fragment("words", max_delay="3s", when_cut="suspend", when_healed="converge"),
-        "nothing is ever tentative", "leave out when_healed"),
+        "nothing is ever tentative", "leave out when_cut='suspend'"),
     "converging copies": (
         lambda: fragment("words", max_delay="3s", when_healed="converge", policy=Active()),
         "consumers would disagree", "leave out the policy"),
-    "a delay where there is no checkpoint to park": (
-        lambda: fragment("words", max_delay="3s", policy=Upstream()),
-        "max_delay with the policy 'upstream' is not there yet", "ub.Active or ub.Passive"),
     "a query without a proper name": (
         lambda: Query("../etc"), "'../etc' is not a name", "letters, digits"),
     "an epoch length without a unit": (

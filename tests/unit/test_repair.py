@@ -6,15 +6,11 @@ import pytest
 from repair_hand import CLICKS, Hand
 
 from unbroken.control.attempts import RETRY_S_MAX
-from unbroken.control.intentions import Producer, Step
+from unbroken.control.intentions import Placed, Producer, Standing, Step
 from unbroken.control.plans import SETTLE_S
-from unbroken.control.repair import (
-    LAG_EPOCHS_MAX,
-    MADE_EPOCHS_MIN,
-    QUIET_S_MIN,
-    Repairs,
-)
-from unbroken.control.work import STALL_S_MAX
+from unbroken.control.repair import Repairs
+from unbroken.control.replicas import Replicas
+from unbroken.control.work import LAG_EPOCHS_MAX, MADE_EPOCHS_MIN, QUIET_S_MIN, STALL_S_MAX
 
 
 def test_the_fork_waits_for_every_producer():
@@ -280,6 +276,29 @@ def test_a_node_that_lost_its_checkpoint_is_replaced_by_itself():
     assert hand.decide() == [], "nobody is released"
 
 
+def test_a_newcomer_whose_node_was_started_again_unnoticed_gets_a_new_term():
+    """It begins once more, and may have less than what it has promised under the old one."""
+    hand = Hand({"a": "12"}, "123")
+    hand.repairs.dead("1")
+    shipping = hand.to(Step.SHIP)
+    hand.repairs.started_again("2")
+    assert hand.repairs.under_way["a"] == shipping, "the survivor has what it had"
+    hand.repairs.started_again("3")
+    assert (hand.repairs.under_way, hand.standing()["3"]) == ({}, "leaving")
+    assert hand.to(Step.SHIP).term > shipping.term
+
+
+def test_a_rebuild_on_its_own_node_that_was_started_again_gets_a_new_term():
+    """What it needed stays expected: it is the pattern for the next attempt."""
+    hand = Hand({"a": "1"}, "1", rebuilt="a")
+    hand.repairs.lost("a", "1")
+    rebuilding = hand.to(Step.SHIP)
+    hand.repairs.started_again("1")
+    assert hand.standing() == {"1": "gone"}
+    again = hand.to(Step.SHIP)
+    assert (again.survivor, again.term > rebuilding.term) == ("1", True)
+
+
 def test_whoever_holds_a_full_log_is_removed_unless_it_is_the_last():
     """Scenario 19: a paused replica; its node is up, but it will be replaced."""
     hand = Hand({"a": "12"}, "123")
@@ -364,3 +383,11 @@ def test_whoever_has_just_taken_over_is_left_alone_for_a_moment():
     )
     hand.now_s += SETTLE_S
     assert hand.step().step is Step.EXPECT
+
+
+def test_s15_one_that_a_hole_has_overtaken_is_not_live_after_a_restart_of_control():
+    """It will not run where it was: who waits for its word as a producer waits for ever."""
+    placed = [Placed("1", 1, Standing.LIVE), Placed("2", 2, Standing.LIVE)]
+    replicas = Replicas({"b": ["a"], "c": ["b"]}, {"b": placed, "c": []}, ["1", "2"])
+    Repairs({"b": 2}, replicas, overtaken=[("b", "2")])
+    assert [keeper.node for keeper in replicas.keepers("b")] == ["1"]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -300,14 +301,14 @@ def test_a_seed_travels_with_acks_and_is_asked_for(tmp_path: Path, door):
     streams, peer = door
     streams.streams["s"] = Served(log_of(tmp_path, 10), ["c"], keep=0)
     asked = {"do": "seed", "stream": "s", "consumer": "c"}
-    assert peer.act(asked) == {"need": None, "seed": None}
+    assert peer.act(asked) == {"need": None, "seed": None, "term": 0}
     ack = {"do": "ack", "stream": "s", "consumer": "c", "term": 1, "processed": 6, "need": 3}
     peer.act({**ack, "seed": SEED})
-    assert peer.act(asked) == {"need": 3, "seed": SEED}
+    assert peer.act(asked) == {"need": 3, "seed": SEED, "term": 1}
     for wrong in ("text", {"x": "y" * 40_000}):
         with pytest.raises(UnbrokenError, match="its seed is"):
             peer.act({**ack, "need": 9, "seed": wrong})
-    assert peer.act(asked) == {"need": 3, "seed": SEED}
+    assert peer.act(asked) == {"need": 3, "seed": SEED, "term": 1}
 
 
 def test_s13_a_consumer_that_was_replaced_gets_nothing_until_it_is_expected_anew(
@@ -354,6 +355,74 @@ def test_s13_a_fragment_that_is_behind_all_others_is_given_gaps_and_no_client_is
         assert len(peer.act({**headers, "from": 51, "consumer": client})) == 2
 
 
+@pytest.mark.parametrize("question", ["headers", "epoch"])
+def test_s13_what_was_asked_before_there_was_a_hole_is_asked_again(
+    tmp_path: Path, door, monkeypatch: pytest.MonkeyPatch, question: str
+):
+    """Whether it may have what the log begins with is known since: not when it was asked."""
+    streams, peer = door
+    served = Served(EpochLog(tmp_path, "s"), ["b@node-1", "c@node-2"], keep=0, begins_later=True)
+    streams.streams["s"] = served
+    schema, wait = pa.schema([("n", pa.int64())]), served.log.wait
+
+    def late(number: int, timeout_s: float) -> bool:
+        monkeypatch.setattr(served.log, "wait", wait)
+        served.turn_away(["c@node-2"])
+        served.begin(48, [Epoch.gap("s", n, schema) for n in range(48, 53)], shown_from=51)
+        return wait(number, timeout_s)
+
+    def ask(consumer: str) -> Any:
+        told = {"stream": "s", "consumer": consumer}
+        if question == "headers":
+            return peer.act({"do": "headers", "from": 49, **told})
+        return peer.get({"do": "epoch", "number": 49, "next": 49, **told})
+
+    monkeypatch.setattr(served.log, "wait", late)
+    # Nothing, and not an epoch without rows: a gap has none either.
+    assert ask("sink") == ([] if question == "headers" else None)
+    with pytest.raises(EpochGone, match="others have it"):
+        ask("sink")
+    with pytest.raises(EpochGone, match="another copy of it goes on"):
+        ask("c@node-2")
+
+
+def test_who_waits_for_room_is_told_when_there_is_some(tmp_path: Path):
+    """And may ask for whom the log is kept: that is not held by whoever tells."""
+    log = log_of(tmp_path, 10)
+    served = Served(log, ["c"], keep=0, bytes_max=log.bytes)
+    told: list[int] = []
+
+    def look() -> None:
+        looks = threading.Thread(target=lambda: told.append(len(served.consumers)), daemon=True)
+        looks.start()
+        looks.join(10)
+
+    served.made_room = look
+    served.ack("c", term=1, processed=-1, need=0)
+    assert told == [], "nothing has gone"
+    served.ack("c", term=1, processed=6, need=7)
+    assert told == [1]
+    served.ack("c", term=1, processed=7, need=8)
+    assert told == [1], "it is not full any more"
+
+
+def test_one_that_is_closed_writes_and_trims_nothing_more(tmp_path: Path):
+    """Another one serves the same folder by now: what it hears must not be noted by this one."""
+    served = Served(log_of(tmp_path, 10), ["c"], keep=0)
+    served.close()
+    for word in (
+        lambda: served.expect("d@node-2", term=3),
+        lambda: served.release("c"),
+        lambda: served.ack("c", term=1, processed=6, need=7),
+    ):
+        with pytest.raises(Unreachable, match="started again"):
+            word()
+    served.agree(["d@node-2"], asked_s=time.monotonic())
+    served.trim()
+    assert (served.log.first, served.consumers) == (0, ["c"])
+    assert not (tmp_path / "consumers.json").exists()
+
+
 def test_a_stream_that_begins_later_hears_its_consumers_and_tells_nothing(tmp_path: Path, door):
     """Scenario 13: the hole begins after the highest epoch that any consumer has."""
     streams, peer = door
@@ -377,7 +446,9 @@ def test_a_stream_that_begins_later_hears_its_consumers_and_tells_nothing(tmp_pa
     served.begin(first)
     served.log.append(Epoch.gap("s", 51, pa.schema([("n", pa.int64())]), lost=7))
     assert [Header.from_json(text).kind for text in peer.act({**headers, "from": 51})] == ["gap"]
-    assert peer.act({"do": "extent", "stream": "s"}) == {"first": 51, "next": 52}
+    extent = peer.act({"do": "extent", "stream": "s"})
+    assert (extent["first"], extent["next"]) == (51, 52)
+    assert extent["processed"].keys() == set(served.consumers), "replicas, no clients"
     with pytest.raises(EpochGone, match="epoch 20 is gone: the log begins at 51, after the loss"):
         peer.act({**headers, "from": 20})
 
@@ -466,7 +537,7 @@ def test_there_is_a_limit_to_clients_that_are_waited_for(tmp_path: Path, monkeyp
     served.expect("totals@node-1", term=1)
     assert served.clients == sorted(names)
     seed = {"first": 5, "clients": served.clients}
-    served.ack("totals@node-1", term=1, processed=8, need=5, seed=seed)
+    served.ack("totals@node-1", term=1, processed=8, need=5, seed=seed, placed=1)
     assert served.seed("totals@node-1") == (5, seed)
     served.release(names[0])
     served.expect("one_more")

@@ -133,6 +133,34 @@ def test_a_power_cut_that_tears_sealed_files_changes_no_epoch(
     assert again.sequence("p") == 90
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_a_power_cut_that_tears_all_that_was_kept_changes_no_number(tmp_path: Path, full: bool):
+    """Consumers keep up, so that only the newest epochs are kept, which are not on disk yet.
+
+    Who has sent what is in the epoch before them, which is kept for that; unless it is full.
+    """
+    source = opened(tmp_path)
+    for number in range(40, 46):
+        send(source, number, number)
+        send(source, number, number, producer=f"q{number}")
+        source.seal()
+        if number == 43:
+            source.sync()
+    send(source, 46, 46)
+    if full:
+        source._log_bytes_max = 1
+    source.trim(5)
+    assert (source.log.first, source.log.next) == (5 if full else 3, 6)
+    for number in range(4, 6):
+        if number >= source.log.first:
+            source.log.path(number).write_bytes(b"")
+    again = opened(tmp_path)
+    assert (again.log.first, again.log.next) == (4 if full else 3, 6)
+    assert sealed(again)[-2:] == [[44, 44], [45, 45]]
+    assert (again.sequence("p"), again.sequence("q45"), again.open_rows) == (46, 45, 1)
+    assert again.sequence("q43") == (-1 if full else 43)
+
+
 def test_a_recovery_that_is_killed_itself_can_be_done_again(tmp_path: Path, monkeypatch):
     """Method: die after each file that the recovery removes; then let it run to its end."""
     source = opened(tmp_path / "original")
@@ -300,6 +328,23 @@ def test_a_full_source_says_who_holds_it_and_takes_nothing(tmp_path: Path):
     source.seal()
     source.trim(1)
     assert not send(source, 1, 1).repeated
+
+
+def test_a_full_source_is_asked_why_by_nobody_who_holds_its_lock(tmp_path: Path):
+    """Whoever knows why holds a lock of its own, under which acks are waiting to trim this log."""
+    source = opened(tmp_path, log_bytes_max=100)
+    send(source, 0, *range(20))
+    source.seal()
+    source.seal()
+
+    def trimmed_meanwhile() -> str:
+        ack = threading.Thread(target=source.trim, args=(1,), daemon=True)
+        ack.start()
+        ack.join(10)
+        return "nobody could trim it" if ack.is_alive() else "it was trimmed"
+
+    with pytest.raises(BackpressureError, match="it was trimmed"):
+        source.send(rows(1), "p", 1, now_s=NOW_S, wait_s=0.0, standstill=trimmed_meanwhile)
 
 
 def test_rows_far_in_the_future_are_set_aside_and_counted_also_after_a_restart(tmp_path: Path):

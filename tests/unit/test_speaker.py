@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
-from unbroken.errors import UnbrokenError
+from unbroken.errors import UnbrokenError, Unreachable
 from unbroken.node.book import BookReader
 from unbroken.node.speaker import Speaker
 from unbroken.streams.flight import Door, Peer
@@ -68,4 +69,22 @@ def test_a_refused_word_is_not_said_again():
         speaker.say("s", {"do": "ack", "consumer": "c", "processed": 1})
         until(lambda: heard[-1] == 1)
         assert heard == [0, 1]
+        speaker.close()
+
+
+def test_a_word_for_a_stream_that_has_left_a_door_does_not_silence_the_others():
+    heard: list[int] = []
+
+    def hear(command: dict[str, Any]) -> None:
+        if command["stream"] == "left":
+            raise Unreachable("no stream 'left' at this door")
+        heard.append(command["processed"])
+
+    with Door() as door:
+        door.on_act("ack", hear)
+        speaker = Speaker(door.address)
+        speaker.say("left", {"do": "ack", "consumer": "c", "processed": 0})
+        for number in range(3):
+            speaker.say("s", {"do": "ack", "consumer": "c", "processed": number})
+            until(lambda: heard and heard[-1] == number)  # noqa: B023
         speaker.close()

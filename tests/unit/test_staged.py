@@ -92,6 +92,13 @@ def test_s6_what_was_computed_and_not_committed_is_computed_again(staged: Staged
     assert draws(log) == [(0, 0), (1, 0), (2, 0), (3, 1)]
 
 
+def test_one_that_is_closed_shows_nothing_more(staged: Staged, tmp_path: Path):
+    """Whoever is started again has logs of its own in these folders."""
+    staged.close()
+    staged.show(3)
+    assert (staged._shown.next, staged.log.first) == (2, 2)
+
+
 def test_a_crash_between_showing_and_trimming_shows_nothing_twice(staged: Staged, tmp_path: Path):
     """The epoch is in both places then."""
     staged._shown.append(epoch(2))

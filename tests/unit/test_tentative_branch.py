@@ -216,3 +216,12 @@ def test_only_what_comes_right_by_itself_may_converge(kind: OperatorClass):
     with pytest.raises(DefinitionError, match=r"shop\.py:9: fragment 'totals'") as caught:
         check_converges("totals", "shop.py:7", traits)
     assert 'when_healed="correct"' in caught.value.hint
+
+
+def test_nobody_waits_for_a_stable_line_that_is_near_and_only_starts():
+    """It will not arrive within the bound, however near it is."""
+    waits = silence()
+    for name in ("east", "west"):
+        waits.arrived(name, 412, now_s=10.0)
+    assert waits.due_s(412, tentative=True, near=True) == pytest.approx(10.0 + 0.9 * X_S)
+    assert waits.due_s(412, tentative=True, near=True, hurry=True) == 10.0

@@ -189,3 +189,16 @@ def test_a_writer_that_is_gone_is_held_until_somebody_took_over():
     hand.take_over(n2=9)
     release = hand.step()
     assert (release.step, release.node) == (Step.RELEASE, "1")
+
+
+def test_who_cannot_come_back_is_named():
+    """The writer is lost, and in the place of the other one a hole was recorded."""
+    placed = [Placed("1", 1, Standing.GONE), Placed("3", 2, Standing.GONE)]
+    replicas = Replicas({"b": ["a"]}, {"b": placed}, ["1", "3"])
+    writers = Writers({"b": ["1", "3"]}, replicas, {"b": "3"})
+    assert writers.decide({}) == []
+    assert writers.sentences[0].endswith("one that is gone has to come back")
+    assert writers.decide({}, {("b", "1"), ("c", "3")}) == []
+    assert writers.sentences[0].endswith(
+        "one that is gone has to come back, but not 1, in whose place a hole was recorded"
+    )

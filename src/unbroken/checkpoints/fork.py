@@ -155,15 +155,31 @@ def hole_in(folder: Path) -> list[str]:
 
 def empty(folder: Path, *, boot: str | None = None) -> Start:
     """Begins a new term that is empty, whatever else is in `folder`."""
+    return _empty(folder, _next_term(folder), boot or boot_id())
+
+
+def _empty(folder: Path, term: int, boot: str) -> Start:
     folder.mkdir(parents=True, exist_ok=True)
-    term = _next_term(folder)
     target = folder / str(term)
-    temporary = _begin(target, boot or boot_id())
+    temporary = _begin(target, boot)
     with disk.disk_errors(target):
         (temporary / "spark").mkdir()
         _give_id(temporary)
         os.rename(temporary, target)
     return Start(Checkpoint(target), term, None)
+
+
+def count_on(folder: Path, *, after: int) -> None:
+    """The next term in `folder` comes after that one: others have heard of it.
+
+    Whoever lost what it had, or has forgotten it, would count from 1, and be taken for an orphan.
+
+    >>> import tempfile; folder = Path(tempfile.mkdtemp())
+    >>> count_on(folder, after=6); empty(folder).term
+    7
+    """
+    if _next_term(folder) <= after:
+        _empty(folder, after, boot_id())
 
 
 def fill(

@@ -25,7 +25,7 @@ from pathlib import Path
 from unbroken.checkpoints import fork
 from unbroken.checkpoints.known import Known
 from unbroken.checkpoints.layers import Checkpoint, Commit
-from unbroken.checkpoints.links import files_in, remove_files
+from unbroken.checkpoints.links import files_in, remove
 
 #: Where forks for other nodes lie, beside the terms.
 SHIPMENTS = "shipments"
@@ -60,7 +60,7 @@ def forget_shipments(folder: Path, keep: Container[str] = ()) -> None:
     """Removes forks for shipping that nobody asks for any more: they hold on to old layers."""
     for path in (folder / SHIPMENTS).glob("*"):
         if path.name not in keep:
-            remove_files(path)
+            remove(path)  # Its name first: it may be listed at this moment.
 
 
 def ssts_named(path: Path) -> Snapshot:

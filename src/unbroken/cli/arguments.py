@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -71,12 +72,14 @@ def named_path(text: str) -> tuple[str, Path]:
     return name, Path(path)
 
 
-def chosen(option: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
-    """Some of the `known` words, with commas between them, each once.
+def chosen(option: str, text: str | None, known: Sequence[str]) -> tuple[str, ...]:
+    """Some of the `known` words, with commas between them, each once; all, if nothing was said.
 
     >>> chosen("--faults", "kill, pause,kill", ["kill", "pause"])
     ('kill', 'pause')
     """
+    if text is None:
+        return tuple(known)
     words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
     for word in words:
         if word not in known:
@@ -101,6 +104,32 @@ def positive(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return int(text)
+
+
+def natural(text: str) -> int:
+    """A whole number from 0 on.
+
+    >>> natural("0")
+    0
+    """
+    if not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+    return int(text)
+
+
+def positive_real(text: str) -> float:
+    """A number above 0.
+
+    >>> positive_real("0.5")
+    0.5
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0.0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
 
 
 def paths(

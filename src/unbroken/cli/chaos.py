@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from unbroken.cli.explain import explain
 from unbroken.cli.load import load
 from unbroken.definitions import seconds
 from unbroken.errors import DefinitionError
-from unbroken.measure.chaos import FAULTS, KILL, Chaos, Outcome, UnderFire
+from unbroken.measure.chaos import FAULTS, Chaos, Outcome, UnderFire
 from unbroken.measure.compare import Difference
 from unbroken.measure.made_up import MadeUp
 from unbroken.measure.replayed import Replayed
@@ -83,7 +83,8 @@ def run(given: argparse.Namespace) -> int:
             chaos.run()
         finally:  # Also of a run that is broken off.
             outcome = {"query": query.name, "seed": seed, **chaos.outcome.to_json()}
-            print(json.dumps(outcome) if given.json else words(chaos.outcome, promised), flush=True)
+            told = words(chaos.outcome, promised, faults)
+            print(json.dumps(outcome) if given.json else told, flush=True)
     return 1 if broken(chaos.outcome, promised) else 0
 
 
@@ -120,7 +121,9 @@ def broken(outcome: Outcome, promised: Mapping[str, Recovery]) -> list[str]:
     ]
 
 
-def words(outcome: Outcome, promised: Mapping[str, Recovery]) -> str:
+def words(
+    outcome: Outcome, promised: Mapping[str, Recovery], faults: Collection[str] = ()
+) -> str:  # fmt: skip
     """What happened when, availability, and what the comparison says.
 
     >>> print(words(Outcome(3.0, epochs=200, within=199, longest_s=3.5), {}))
@@ -128,10 +131,14 @@ def words(outcome: Outcome, promised: Mapping[str, Recovery]) -> str:
     availability 99.5 %: 199 of 200 epochs within 3 s; the latest after 3.5 s
     the results were not compared
     """
-    kills = sum(hit.kind == KILL for hit in outcome.hits)
     lines = [hit.text for hit in outcome.hits]
-    pauses = len(outcome.hits) - kills
-    lines.append(f"{kills} kills, {pauses} pauses" if outcome.hits else "0 faults")
+    counts = {kind: sum(hit.kind == kind for hit in outcome.hits) for kind in faults}
+    told = ", ".join(f"{n} {kind}{'' if n == 1 else 's'}" for kind, n in counts.items())
+    lines.append(told if outcome.hits else "0 faults")
+    never = [kind for kind, n in counts.items() if not n]
+    if never:
+        lines.append(f"no {' and no '.join(never)} happened: nobody is hit before all is whole "
+                     "again; a longer --for gives more of them")  # fmt: skip
     if outcome.availability is not None:
         lines.append(
             f"availability {100 * outcome.availability:.1f} %: {outcome.within:,} of "

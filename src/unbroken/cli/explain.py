@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
-import sys
-import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from unbroken import schemas
 from unbroken.cli import arguments, measured
 from unbroken.cli.load import load
 from unbroken.client.cluster import connect
-from unbroken.errors import DefinitionError, UnbrokenError
+from unbroken.errors import DefinitionError
 from unbroken.policies.costs import failure_costs
 from unbroken.policies.guarantee import (
     Guarantee,
@@ -65,27 +61,10 @@ def run(given: argparse.Namespace) -> int:
 
 def explain(query: Query, status: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Reads the query with Spark; numbers are from `status`."""
+    # Not before: Spark takes a second to import, and other commands do without.
+    from unbroken.engine.read import read
+
     return describe(query, read(query), status)
-
-
-def read(query: Query) -> dict[str, Plan]:
-    """What Spark says about every fragment, by a session that ends at once."""
-    # Here and not above: Spark takes a second to import, and no other command needs it.
-    from unbroken.engine.plan import analyze_all
-    from unbroken.engine.session import session
-    from unbroken.engine.source import EpochSource
-
-    query.check()  # Before Spark is started for nothing.
-    with tempfile.TemporaryDirectory(prefix="unbroken-") as scratch, _quiet():
-        spark = session(
-            f"explain {query.name}", master="local[1]", scratch=Path(scratch), memory="512m"
-        )
-        try:
-            spark.dataSource.register(EpochSource)
-            plans = analyze_all(spark, query)
-        finally:
-            spark.stop()
-    return plans
 
 
 def describe(
@@ -180,7 +159,8 @@ def words(graph: dict[str, Any]) -> str:
         lines += [] if fragment["stateful"] else ["  state     none"]
         lines += [f"  watermark {text}" for text in fragment["watermarks"]]
         if fragment["max_delay_s"] is not None:
-            lines += [f"  cut off   {Bound(fragment['max_delay_s'], fragment['when_cut']).text}"]
+            how = fragment["max_delay_s"], fragment["when_cut"], fragment["when_healed"]
+            lines += [f"  cut off   {Bound(*how).text}"]
         lines += _protection(fragment)
     lines += ["", *(f"sink {name}" for name in graph["sinks"])]
     return "\n".join(lines)
@@ -202,30 +182,3 @@ def _protection(fragment: dict[str, Any]) -> list[str]:
         f"  survives  the loss of {lost or 'no'} node{'s' if lost != 1 else ''} at once",
         *(f"  warning   {text}" for text in fragment["warnings"]),
     ]
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """What the JVM writes to stderr goes to a file, and is shown only if it could not start."""
-    with tempfile.TemporaryFile() as log:
-        sys.stderr.flush()
-        kept = os.dup(2)
-        os.dup2(log.fileno(), 2)
-        try:
-            yield
-        except UnbrokenError:
-            raise  # Says all there is to say.
-        except Exception as error:
-            raise UnbrokenError(
-                f"Spark could not read the query: {type(error).__name__}: {error}", hint=_tail(log)
-            ) from error
-        finally:
-            sys.stderr.flush()
-            os.dup2(kept, 2)
-            os.close(kept)
-
-
-def _tail(log: IO[bytes], lines_max: int = 15) -> str:
-    log.seek(0)
-    lines = log.read().decode(errors="replace").splitlines()
-    return "its last words:\n    " + "\n    ".join(lines[-lines_max:])

@@ -8,7 +8,7 @@ those of which something was said tentatively:
 While input is cut off, rows are marked as tentative; the stable epoch of the same number says later
 what became of them:
 
-    epoch 412  tentative  3 rows  (stable to 411, branch 1@node-3)
+    epoch 412  tentative  3 rows  (stable to 411, branch 2.1@node-3)
     epoch 412  stable  4 rows  (corrected: 0 rows withdrawn, 1 added)
     epoch 413  stable  2 rows  (confirmed)
 
@@ -147,10 +147,10 @@ def became(epoch: Epoch) -> str:
 
     >>> import pyarrow as pa
     >>> from unbroken.tentative.correction import replacing
-    >>> said = Epoch.of("alerts", 412, pa.table({"n": [1]}), kind=TENTATIVE, branch="1@node-3",
+    >>> said = Epoch.of("alerts", 412, pa.table({"n": [1]}), kind=TENTATIVE, branch="2.1@node-3",
     ...                 stable_to=411)
     >>> became(said), became(replacing(Epoch.of("alerts", 412, pa.table({"n": [1, 2]})), said))
-    ('stable to 411, branch 1@node-3', 'corrected: 0 rows withdrawn, 1 added')
+    ('stable to 411, branch 2.1@node-3', 'corrected: 0 rows withdrawn, 1 added')
     """
     if epoch.kind == TENTATIVE:
         return f"stable to {epoch.stable_to}, branch {epoch.header.branch}"

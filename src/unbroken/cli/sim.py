@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from unbroken.cli import arguments
-from unbroken.cli.explain import read
 from unbroken.cli.load import load
 from unbroken.errors import DefinitionError
 
 #: How many lives there are if nobody says how many, or for how long.
 SEEDS = 1000
 EPOCHS = 200
+#: How often it says how far it is.
+SAY_S = 10.0
 
 
 def register(commands: Any) -> None:
@@ -43,21 +44,26 @@ def register(commands: Any) -> None:
         "--seeds", type=arguments.positive, default=None, metavar="N",
         help=f"how many lives ({SEEDS:,}; with --minutes as many as there is time for)",
     )  # fmt: skip
-    parser.add_argument("--from", type=int, default=0, dest="first", help="the first seed (0)")
     parser.add_argument(
-        "--faults", default="", help="only these: crash,pause,cut,slow,disk,clock (all)"
+        "--from", type=arguments.natural, default=0, dest="first", help="the first seed (0)"
     )
     parser.add_argument(
-        "--policy", default="", help="only these: active,passive,upstream,gap,restart (all)"
+        "--faults", default=None, help="only these: crash,pause,cut,slow,disk,clock (all)"
+    )
+    parser.add_argument(
+        "--policy", default=None, help="only these: active,passive,upstream,gap,restart (all)"
     )
     parser.add_argument(
         "--cuts", action="store_true",
         help="lives with delay bounds whose inputs are cut off; other faults come with them",
     )  # fmt: skip
-    parser.add_argument("--minutes", type=float, default=0.0, help="ends after so long (never)")
     parser.add_argument(
-        "--epochs", type=int, default=EPOCHS, help="epochs of each life (%(default)s)"
+        "--minutes", type=arguments.positive_real, default=None, help="ends after so long (never)"
     )
+    parser.add_argument(
+        "--epochs", type=arguments.positive, default=EPOCHS,
+        help="epochs of each life (%(default)s)",
+    )  # fmt: skip
     parser.add_argument("--variant", default="", help="a protocol that is broken on purpose")
 
 
@@ -67,30 +73,62 @@ def run(given: argparse.Namespace) -> int:
     from unbroken.testing.reached import Reached
     from unbroken.testing.variants import variant
 
-    live, reached = _lives(given), Reached()
-    began_s, done, epochs, failures, restarts = time.monotonic(), 0, 0, 0, 0
-    busy_s = time.process_time()  # On a machine that others use, that is what can be compared.
-    with variant(given.variant):
-        for seed in _seeds(given):
-            result = _live(live(seed))
-            done += 1
-            epochs, failures = epochs + result.epochs, failures + result.failures
-            restarts += result.restarts
-            reached.update(result.reached)
-            if result.violation is not None:
-                _tell(given, result)
-                return 1
-            if given.minutes and time.monotonic() - began_s > 60 * given.minutes:
-                break
-    took_s, busy_s = time.monotonic() - began_s, time.process_time() - busy_s
-    print(
-        f"{done} simulated clusters (seeds {given.first} to {given.first + done - 1}): "
-        f"{epochs:,} epochs, {failures:,} failures, {restarts:,} processes started again; "
-        f"{reached.recoveries:,} recoveries ({reached.text}); no invariant was "
-        f"broken.  {60 * done / max(took_s, 1e-9):.0f} clusters per minute, "
-        f"{60 * done / max(busy_s, 1e-9):.0f} per minute of one core."
-    )
+    live, lived = _lives(given), Lived(given.first, Reached())
+    said_s = lived.began_s
+    try:
+        with variant(given.variant):
+            for seed in _seeds(given):
+                result = _live(live(seed))
+                lived.add(result)
+                if result.violation is not None:
+                    _tell(given, result)
+                    return 1
+                now_s = time.monotonic()
+                if given.minutes and now_s - lived.began_s > 60 * given.minutes:
+                    break
+                if now_s > said_s + SAY_S:
+                    said_s = now_s
+                    arguments.say(f"{lived.done:,} lives, {lived.failures:,} failures")
+    except KeyboardInterrupt:
+        if lived.done:
+            print(lived.text)  # What was lived until then is worth as much.
+        raise
+    print(lived.text)
     return 0
+
+
+class Lived:
+    """What the lives went through, together."""
+
+    def __init__(self, first: int, reached: Any) -> None:
+        self._first, self._reached = first, reached
+        self.began_s = time.monotonic()
+        # On a machine that others use, that is what can be compared.
+        self._busy_s = time.process_time()
+        self.done = self._epochs = self.failures = self._restarts = 0
+
+    def add(self, result: Any) -> None:
+        """One more life."""
+        self.done += 1
+        self._epochs += result.epochs
+        self.failures += result.failures
+        self._restarts += result.restarts
+        self._reached.update(result.reached)
+
+    @property
+    def text(self) -> str:
+        """How many there were, and how fast."""
+        took_s = time.monotonic() - self.began_s
+        busy_s = time.process_time() - self._busy_s
+        clusters = "cluster" if self.done == 1 else "clusters"
+        return (
+            f"{self.done} simulated {clusters} (seeds {self._first} to "
+            f"{self._first + self.done - 1}): {self._epochs:,} epochs, {self.failures:,} failures, "
+            f"{self._restarts:,} processes started again; {self._reached.recoveries:,} recoveries "
+            f"({self._reached.text}); no invariant was broken.  "
+            f"{60 * self.done / max(took_s, 1e-9):.0f} clusters per minute, "
+            f"{60 * self.done / max(busy_s, 1e-9):.0f} per minute of one core."
+        )
 
 
 def _seeds(given: argparse.Namespace) -> Iterable[int]:
@@ -104,24 +142,21 @@ def _lives(given: argparse.Namespace) -> Callable[[int], Any]:
     """The life of a seed, as the options want it."""
     from unbroken.testing import life as lives
     from unbroken.testing.cut_lives import random_cut_life
-    from unbroken.testing.own import own_life
+    from unbroken.testing.own import own_life, traits_of
 
-    faults = arguments.chosen("--faults", given.faults or ",".join(lives.FAULTS), lives.FAULTS)
-    policies = arguments.chosen(
-        "--policy", given.policy or ",".join(lives.POLICIES), lives.POLICIES
-    )
+    faults = arguments.chosen("--faults", given.faults, lives.FAULTS)
+    policies = arguments.chosen("--policy", given.policy, lives.POLICIES)
     if given.file is not None:
-        if given.cuts or given.policy:
+        if given.cuts or given.policy is not None:
             raise DefinitionError(
                 f"{given.file} says itself what is protected how, and waits how long",
                 hint="leave out --cuts and --policy; --faults may be chosen",
             )
         query = load(given.file)
         arguments.say(f"reading {given.file} with Spark")
-        traits = {name: plan.traits for name, plan in read(query).items()}
-        return partial(own_life, query, traits, faults=faults, epochs=given.epochs)
+        return partial(own_life, query, traits_of(query), faults=faults, epochs=given.epochs)
     if given.cuts:
-        if given.faults or given.policy:
+        if given.faults is not None or given.policy is not None:
             raise DefinitionError(
                 "lives with --cuts have faults and policies of their own",
                 hint="leave out --faults and --policy, or --cuts",
@@ -141,6 +176,7 @@ def _tell(given: argparse.Namespace, result: Any) -> None:
     from unbroken.testing.shrink import smallest
 
     print(f"seed {result.life.seed}: {result.violation}\n")
+    arguments.say(f"looking for a smaller life; this one: {_again(given, result.life.seed)}")
     found = result
 
     def still_wrong(smaller: Any) -> bool:
@@ -161,7 +197,7 @@ def _tell(given: argparse.Namespace, result: Any) -> None:
 def _again(given: argparse.Namespace, seed: int) -> str:
     """The command that lives the life of `seed` again, as a shell takes it.
 
-    >>> given = argparse.Namespace(file=Path("my shop.py"), faults="crash", policy="", cuts=False,
+    >>> given = argparse.Namespace(file=Path("my shop.py"), faults="crash", policy=None, cuts=False,
     ...                            variant="two writers", epochs=200)
     >>> _again(given, 7)
     "unbroken sim 'my shop.py' --seeds 1 --from 7 --faults crash --variant 'two writers'"

@@ -124,7 +124,7 @@ def line(reading: Reading) -> str:
     ]
     parts += [f"{name} sealed {source['epoch']}" for name, source in reading["sources"].items()]
     for name, node in reading["nodes"].items():
-        done = ", ".join(f"{key} {f['epoch']}" for key, f in node["fragments"].items())
+        done = ", ".join(f"{key} {_far(f)}" for key, f in node["fragments"].items())
         parts.append(f"{name} {done or node['state']}")
     parts += [
         f"sink {name} {sink['epoch']}{_lost(sink)}" for name, sink in reading["sinks"].items()
@@ -132,11 +132,22 @@ def line(reading: Reading) -> str:
     return "  |  ".join(parts)
 
 
+def _far(fragment: Reading) -> str:
+    """How far a fragment is, in a few words.
+
+    >>> _far({"epoch": 140, "tentative_to": 163}), _far({"epoch": 140, "tentative_to": None})
+    ('140 (tentative to 163)', '140')
+    """
+    to = fragment["tentative_to"]
+    return f"{fragment['epoch']}" + ("" if to is None else f" (tentative to {to})")
+
+
 def render(reading: Reading, *, live: bool = True) -> Group:
     """A reading as tables for a terminal."""
     since = f"  {reading['state']}  {reading['t']:.0f} s" if live else ""
     title = Text(f"{reading['query']}{since}", style="bold")
-    parts: list[RenderableType] = [title, _sources(reading, live=live), _nodes(reading)]
+    parts: list[RenderableType] = [title, _sources(reading, live=live)]
+    parts += [_nodes(reading, live=live)]
     parts += [_fragments(reading)] if reading["fragments"] else []
     return Group(*parts, _sinks(reading)) if reading["sinks"] else Group(*parts)
 
@@ -156,7 +167,8 @@ def _sources(reading: Reading, *, live: bool) -> Table:
     return table
 
 
-def _nodes(reading: Reading) -> Table:
+def _nodes(reading: Reading, *, live: bool) -> Table:
+    """`live`: looked at more than once, so that it is known how fast they are."""
     table = _table(
         "node", "pid", "fragment", "epoch", "behind", "rows/s", "delay", "doing", words=(0, 2, 7)
     )
@@ -170,7 +182,8 @@ def _nodes(reading: Reading) -> Table:
             table.add_row(
                 name, str(node["pid"]), key, str(fragment["epoch"]),
                 str(fragment["behind"]),
-                _number(fragment["rows_per_s"]), f"{fragment['delay_s']:.1f} s", doing, style=style,
+                _number(fragment["rows_per_s"]), f"{fragment['delay_s']:.1f} s" if live else "",
+                doing, style=style,
             )  # fmt: skip
     return table
 

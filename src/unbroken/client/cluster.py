@@ -10,6 +10,8 @@ unbroken.errors.Unreachable: no answer from grpc://127.0.0.1:1 to 'status': ...
 from __future__ import annotations
 
 import contextlib
+import sys
+import time
 from collections.abc import Generator
 from typing import Any
 
@@ -24,6 +26,8 @@ from unbroken.streams.follow import Follower
 from unbroken.streams.needs import ack
 
 POLL_S = 1.0
+#: When an entry does not answer for so long, whoever follows is told.
+AWAY_S = 5.0
 
 
 class Cluster:
@@ -33,6 +37,8 @@ class Cluster:
         self.address = address
         self._entry = Peer(address)
         self._book = BookReader(self._entry)
+        #: Since when the entry has not answered; infinite when that was said, None if it does.
+        self._away_s: float | None = None
 
     def producer(self, source: str, *, name: str | None = None) -> Producer:
         """Sends rows into `source`.  A producer with a `name` goes on where it stopped."""
@@ -59,12 +65,27 @@ class Cluster:
         `tentative` then, and each is replaced later by the stable one of its number, which says
         what has changed (`epoch.replaces`, `epoch.confirmed`).  `tentative=False` leaves them out.
         """
-        checked_name(stream)
+        self._check(checked_name(stream), start)
         if consumer is not None:
             self._book.agree(stream, {"do": "expect", "consumer": consumer})
         if start is None:
             start = self._book.ask(stream, {"do": "extent"})["first"]
         return self._follow(stream, start or 0, consumer, has, Both if tentative else Follower)
+
+    def _check(self, stream: str, start: int | None) -> None:
+        """Nobody would ever serve what is asked for."""
+        if start is not None and (not isinstance(start, int) or start < 0):
+            raise UnbrokenError(
+                f"{stream} from {start!r} on",
+                hint="the number of an epoch, from 0 on; or None: the oldest that is kept",
+            )
+        with contextlib.suppress(Unreachable):  # Those who serve it may be heard all the same.
+            told = self._entry.act({"do": "status"}, timeout_s=POLL_S)
+            known = told.get("streams", [stream])
+            if stream not in known:
+                raise UnbrokenError(
+                    f"this query has no stream {stream!r}", hint=f"one of {', '.join(known)}"
+                )
 
     def _follow(
         self,
@@ -97,9 +118,16 @@ class Cluster:
 
     def _look_for_failures(self, stream: str) -> None:
         """Nobody must wait for ever for a fragment that has failed, or one before it."""
-        # While the entry is away, or cut off, those who serve the stream may still be heard.
-        with contextlib.suppress(Unreachable):
+        try:
             raise_failure(self._entry.act({"do": "status"}, timeout_s=POLL_S), stream)
+            self._away_s = None
+        except Unreachable:
+            # It may be cut off, and those who serve the stream still be heard: waited for, aloud.
+            now_s = time.monotonic()
+            since_s = self._away_s = now_s if self._away_s is None else self._away_s
+            if now_s >= since_s + AWAY_S:
+                self._away_s = float("inf")  # Said once.
+                print(f"no answer from {self.address}; still trying", file=sys.stderr, flush=True)
 
     def status(self) -> dict[str, Any]:
         """What every source, node and fragment does right now."""

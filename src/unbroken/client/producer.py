@@ -2,8 +2,11 @@
 
 * Every send carries the producer's name and a sequence number; if the answer is lost, the same send
   goes out again and is a no-op at the source (scenario 12).
-* Rows are checked against the schema before anything is sent: either all rows of a send are taken,
-  or none.  When `send` returns, they are on the source's disk.
+* Rows are checked against the schema before anything is sent.  When `send` returns, they are on the
+  source's disk.
+* A send that failed may have been taken all the same, or the first pieces of a large one.  The same
+  rows sent again go on where that stopped, under the same numbers; other rows get a new number, or
+  they would be taken for a repetition and dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from unbroken import schemas
-from unbroken.errors import Unreachable
+from unbroken.errors import UnbrokenError, Unreachable
 from unbroken.streams.flight import Peer
 from unbroken.streams.source_log import Receipt
 
@@ -39,6 +42,8 @@ class Producer:
         self.sequence: int = 1 + entry.act(
             {"do": "sequence", "stream": stream, "producer": self.name}
         )
+        #: A send of which nobody knows whether it was taken: its rows, and how many surely were.
+        self._unfinished: tuple[pa.Table, int] | None = None
         #: The epoch that takes rows, as far as this producer knows.
         self._open: int = entry.act({"do": "extent", "stream": stream})["next"]
 
@@ -49,18 +54,41 @@ class Producer:
         timeout_s: float = 60.0,
         sequence: int | None = None,
     ) -> Receipt:
-        """Sends rows into the open epoch; they are durable when this returns."""
+        """Sends rows into the open epoch; they are durable when this returns.
+
+        If it fails, send the same rows again: what was taken of them is not taken twice.
+        """
         table = schemas.fit(rows, self.schema)
         if sequence is not None:
             return self._send(table, sequence, timeout_s)
         receipt = Receipt(-1, 0, 0, repeated=False)
-        for at in range(0, max(1, table.num_rows), SEND_ROWS_MAX):
-            part = self._send(table.slice(at, SEND_ROWS_MAX), self.sequence, timeout_s)
+        for at in range(self._begin(table), max(1, table.num_rows), SEND_ROWS_MAX):
+            self._unfinished = table, at
+            try:
+                part = self._send(table.slice(at, SEND_ROWS_MAX), self.sequence, timeout_s)
+            except UnbrokenError as error:
+                if not at:
+                    raise
+                raise type(error)(
+                    f"{at:,} of {table.num_rows:,} rows were taken, then: {error.what}",
+                    hint="send the same rows again: it goes on behind those",
+                ) from error
             receipt = Receipt(
                 part.epoch, receipt.rows + part.rows, receipt.set_aside + part.set_aside,
-                repeated=False,
+                repeated=receipt.repeated or part.repeated,
             )  # fmt: skip
+        self._unfinished = None
         return receipt
+
+    def _begin(self, table: pa.Table) -> int:
+        """Where a send begins: behind what was taken of the same rows, if they are sent again."""
+        if self._unfinished is None:
+            return 0
+        before, at = self._unfinished
+        if before.equals(table):
+            return at
+        self.sequence += 1  # Whatever became of the one before, this is another one.
+        return 0
 
     def _send(self, table: pa.Table, sequence: int, timeout_s: float) -> Receipt:
         command = {

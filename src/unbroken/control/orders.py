@@ -9,6 +9,8 @@
 * Whoever is gone and not being replaced may go on from what it has, unless a hole was recorded in
   its place.  A former writer whose place was taken holds what the new one ships.
 * A copy that a hole has overtaken is made *anew*: what it has left is of a line that is over.
+* With each goes the term under which it is *placed* there: acks carry it (see `streams.needs`).
+* Where nobody was ever live, whoever runs is the *first*: nothing is lost if it has nothing.
 
 This module only answers.  It does no I/O and reads no clock.
 """
@@ -58,15 +60,18 @@ class Orders:
         """What `node` shall do; `doors` has the addresses of the nodes that were heard of."""
         orders: dict[str, Any] = {
             "run": [], "hold": {}, "join": {}, "rebuild": {}, "forget": [], "backups": {},
-            "anew": [],
+            "anew": [], "placed": {}, "first": [],
             "consumers": {name: self._expected(name) for name in self._policies},
         }  # fmt: skip
         for name, policy in self._policies.items():
             order = self._order(name, policy, node)
+            if order:
+                orders["placed"][name] = self._replicas.term(name, node)
             if order in ("hold", "join") and self._repairs.is_overtaken(name, node):
                 orders["anew"].append(name)
             if order == "run":
                 orders["run"].append(name)
+                orders["first"] += [] if self._replicas.has_begun(name) else [name]
                 if isinstance(policy, Passive):
                     orders["backups"][name] = self._backups(name, node)
             elif order == "hold":

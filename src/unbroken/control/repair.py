@@ -59,14 +59,6 @@ from unbroken.control.replicas import Replicas
 from unbroken.control.work import STALL_S_MAX, Work
 from unbroken.control.writers import Writers
 
-#: A newcomer that is at most so many epochs behind the others is live ...
-LAG_EPOCHS_MAX = 2
-#: ... when it has made so many itself: what was shipped says nothing about its speed, and the first
-#: ones of a young JVM take seconds (measured: one that counted as live at once was 60 behind).
-MADE_EPOCHS_MIN = 3
-#: Or there was nothing to make for so long.
-QUIET_S_MIN = 2.0
-
 
 class Repairs:
     """Decides the repairs of all fragments, given the number of replicas `wanted` of each.
@@ -108,6 +100,10 @@ class Repairs:
         self._releases = Releases(wanted, replicas, self._writers)
         self._plans = Plans(wanted, replicas, self._writers, rebuilt=self._rebuilt)
         self._plans.overtaken |= set(overtaken)
+        for fragment, node in overtaken:
+            # On record as live from before: it will not serve, and nobody must wait for its word.
+            if node in replicas.having(fragment, Standing.LIVE, Standing.STARTING):
+                replicas.put(fragment, node, Standing.GONE)
         self._again = self._plans.again
         self._now_s = 0.0
         for intention in unfinished:
@@ -139,6 +135,17 @@ class Repairs:
         for work in list(self._work.values()):
             if work.intention.survivor == node:
                 self._start_again(work)
+
+    def started_again(self, node: str) -> None:
+        """Another process speaks for `node`, perhaps before anybody noticed that one had died.
+
+        A newcomer there begins once more, and may begin earlier than the one that died: what that
+        one has promised is not true of it, so it needs a term of its own.
+        """
+        for work in list(self._work.values()):
+            if work.intention.node == node:
+                reason = f"{node} was started again before it was live"
+                self._gone(work.intention.fragment, node, reason)
 
     def live(self, fragment: str, node: str, epoch: int = -1) -> bool:
         """`node` says that its replica runs (or holds what it was shipped) and has done `epoch`;
@@ -185,6 +192,11 @@ class Repairs:
         """Whether this replica must not go on where it was."""
         return (fragment, node) in self._plans.overtaken
 
+    @property
+    def all_overtaken(self) -> Collection[tuple[str, str]]:
+        """Fragment and node of those that must not go on where they were."""
+        return frozenset(self._plans.overtaken)
+
     def held(self, fragment: str, node: str, reason: str) -> bool:
         """A producer's log is full because of this replica: it is removed, if another one is live.
 
@@ -226,17 +238,7 @@ class Repairs:
         """The newcomer serves up to epoch `newcomer`, the others up to `others` (if any does)."""
         work = self._under(fragment, term, Step.CATCH_UP)
         if work is not None:
-            if work.shipped is None:
-                work.shipped = newcomer
-            if newcomer > work.epoch:
-                work.epoch, work.moved_s = newcomer, self._now_s
-            work.done = others is None or self._keeps_up(work, others)
-
-    def _keeps_up(self, work: Work, others: int) -> bool:
-        assert work.shipped is not None
-        if work.epoch >= work.shipped + MADE_EPOCHS_MIN:
-            return work.epoch + LAG_EPOCHS_MAX >= others
-        return work.epoch >= others and self._now_s - work.moved_s >= QUIET_S_MIN
+            work.progress(newcomer, others, now_s=self._now_s)
 
     def failed(self, fragment: str, term: int, reason: str) -> None:
         """The repair cannot go on: its newcomer is released, and another try made later."""

@@ -53,6 +53,12 @@ class Replicas:
             (fragment, replica.node): replica.term
             for fragment, placed in placement.items() for replica in placed
         }  # fmt: skip
+        #: Fragments of which some replica was live once.
+        self._begun = {
+            fragment
+            for fragment, placed in placement.items()
+            if any(replica.standing is not Standing.STARTING for replica in placed)
+        }
         self._nodes = dict.fromkeys(nodes)
         self._suspects: set[str] = set()
 
@@ -118,8 +124,30 @@ class Replicas:
             self._standing[fragment].pop(node, None)
         else:
             self._standing[fragment][node] = standing
+        if standing is Standing.LIVE:
+            self._begun.add(fragment)
         if term is not None:
             self._terms[fragment, node] = term
+
+    def term(self, fragment: str, node: str) -> int:
+        """The term under which this replica was expected last; 0: it never was.
+
+        >>> placed = {"alerts": [Placed("node-1", 4, Standing.LIVE)]}
+        >>> Replicas({}, placed, []).term("alerts", "node-1")
+        4
+        """
+        return self._terms.get((fragment, node), 0)
+
+    def has_begun(self, fragment: str) -> bool:
+        """Whether some replica of `fragment` was ever live, as far as is on record.
+
+        >>> replicas = Replicas({"alerts": ["clicks"]}, {}, ["node-1"])
+        >>> replicas.put("alerts", "node-1", Standing.GONE); replicas.has_begun("alerts")
+        False
+        >>> replicas.put("alerts", "node-1", Standing.LIVE); replicas.has_begun("alerts")
+        True
+        """
+        return fragment in self._begun
 
     def having(self, fragment: str, *standings: Standing) -> list[str]:
         """The nodes whose replica of `fragment` stands so.
@@ -165,7 +193,7 @@ class Replicas:
         has become live takes it once more, because a release may have passed it by.
         """
         return {
-            f"{fragment}@{node}": self._terms.get((fragment, node), 0)
+            f"{fragment}@{node}": self.term(fragment, node)
             for fragment, streams in self.inputs.items()
             for node, standing in self.of(fragment).items()
             if stream in streams and standing is not Standing.LEAVING

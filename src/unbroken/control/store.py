@@ -234,8 +234,13 @@ class Store:
 
     # Holes.
 
-    def record_hole(self, hole: Hole, *, overtakes: Iterable[tuple[str, str]]) -> Hole:
+    def record_hole(
+        self, hole: Hole, *, overtakes: Iterable[tuple[str, str]], longer: bool = False
+    ) -> Hole:
         """Records a hole once; if one that overlaps it is known, that one is the answer.
+
+        `longer`: the known one must reach as far as this one, because what comes behind it cannot
+        be made any more.  Nobody who is waited for has that, or this one would begin there.
 
         In either case those whom it `overtakes` (fragment and node) must not go on where they were.
 
@@ -257,6 +262,10 @@ class Store:
                 "WHERE stream = ? AND first <= ? AND last >= ? ORDER BY first",
                 (hole.stream, hole.last, hole.first),
             ).fetchone()
+            if known is not None and longer:
+                known = (*known[:2], max(known[2], hole.last), *known[3:])
+                db.execute("UPDATE holes SET last = ? WHERE stream = ? AND first = ?",
+                           (known[2], *known[:2]))  # fmt: skip
             if known is not None:
                 return Hole(*known)
             db.execute("INSERT INTO holes VALUES (?, ?, ?, ?, ?)", hole)
@@ -350,7 +359,8 @@ class Store:
                     hint="put back a copy of it, or start the query in another folder",
                 ) from error
             if code == sqlite3.SQLITE_BUSY:
-                raise UnbrokenError(
+                # As a disk that cannot be written to for a while: it is decided again.
+                raise DiskError(
                     f"{self._path} was in use for {BUSY_S_MAX:.0f} s",
                     hint="another process has it open for writing: end it",
                 ) from error

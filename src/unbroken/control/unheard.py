@@ -52,11 +52,12 @@ class Unheard(NamedTuple):
 
 def unheard(
     stream: str, policies: Mapping[str, Policy], replicas: Replicas, writers: Writers,
-    empty: Collection[tuple[str, str]] = (),
+    empty: Collection[tuple[str, str]] = (), overtaken: Collection[tuple[str, str]] = (),
 ) -> Unheard:  # fmt: skip
     """Whom a successor that begins `stream` anew does not wait for.
 
-    `empty` are fragment and node of those that have nothing to go on from.
+    `empty` are fragment and node of those that have nothing to go on from, `overtaken` of those
+    that must not go on where they were: an earlier hole was recorded in their place.
     """
     found = Unheard([], [])
     for name, policy in policies.items():
@@ -69,6 +70,8 @@ def unheard(
             found.waiting.extend((name, node) for node in gone + coming)
         elif _goes_on(name, policy, replicas, writers, empty):
             found.replaced.extend((name, node) for node in gone)
+        else:
+            found.replaced.extend((name, node) for node in gone if (name, node) in overtaken)
         if isinstance(policy, Passive):
             starting = replicas.having(name, Standing.STARTING)
             holding = replicas.having(name, Standing.LIVE) + coming + starting

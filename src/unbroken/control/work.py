@@ -5,6 +5,7 @@
 
 * Producers are asked for at the moment of the question, not when the step began: one that has died
   need not confirm, one that came back must.
+* A newcomer is close to the others when it *keeps up*: it has made some epochs itself.
 * Whatever is heard of it counts as movement.  Work of which nothing is heard stands still, and
   has failed after a while (invariant 7).
 
@@ -27,6 +28,13 @@ from unbroken.control.replicas import Replicas
 
 #: Work of which nothing was heard for so long has failed.
 STALL_S_MAX = 60.0
+#: A newcomer that is at most so many epochs behind the others is live ...
+LAG_EPOCHS_MAX = 2
+#: ... when it has made so many itself: what was shipped says nothing about its speed, and the first
+#: ones of a young JVM take seconds (measured: one that counted as live at once was 60 behind).
+MADE_EPOCHS_MIN = 3
+#: Or there was nothing to make for so long.
+QUIET_S_MIN = 2.0
 
 
 @dataclass
@@ -69,6 +77,26 @@ class Work:
         """`producer` did what it was asked for."""
         self.confirmed.add(producer)
         self.moved_s = now_s
+
+    def progress(self, newcomer: int, others: int | None, *, now_s: float) -> None:
+        """The newcomer serves up to epoch `newcomer`, the others up to `others` (if any does).
+
+        >>> work = Work(Intention("alerts", Step.CATCH_UP, "node-3", 7), moved_s=0.0)
+        >>> work.progress(39, 39, now_s=1.0); work.done     # As it was shipped.
+        False
+        >>> work.progress(42, 44, now_s=2.0); work.done
+        True
+        """
+        if self.shipped is None:
+            self.shipped = newcomer
+        if newcomer > self.epoch:
+            self.epoch, self.moved_s = newcomer, now_s
+        if others is None:
+            self.done = True
+        elif self.epoch >= self.shipped + MADE_EPOCHS_MIN:
+            self.done = self.epoch + LAG_EPOCHS_MAX >= others
+        else:
+            self.done = self.epoch >= others and now_s - self.moved_s >= QUIET_S_MIN
 
     def stalled(self, *, now_s: float) -> bool:
         """Whether nothing was heard for too long."""

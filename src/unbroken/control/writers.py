@@ -31,7 +31,7 @@ This module only decides.  It does no I/O and reads no clock.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from unbroken.control.intentions import Standing
@@ -112,10 +112,13 @@ class Writers:
         """
         return self._of.get(fragment)
 
-    def decide(self, epochs: Mapping[tuple[str, str], int]) -> list[Takeover]:
+    def decide(
+        self, epochs: Mapping[tuple[str, str], int], overtaken: Collection[tuple[str, str]] = ()
+    ) -> list[Takeover]:
         """Who is to take over now; `epochs` is what each fragment's copy on each node holds.
 
-        Asked again without recording, it says the same again.
+        Those that are `overtaken` cannot, also if they come back.  Asked again without recording,
+        it says the same again.
         """
         self.waiting = {}
         takeovers = []
@@ -126,9 +129,11 @@ class Writers:
             reason = f"{writer} is {standing or 'released'}"
             held = {n: epochs.get((fragment, n), -1) for n in self._replicas.serving(fragment)}
             if not held:
+                left = [n for n in self._replicas.of(fragment) if (fragment, n) in overtaken]
+                but = f", but not {', '.join(left)}, in whose place a hole was recorded"
                 self.waiting[fragment] = (
                     f"{fragment} is not written: {reason}, and no backup can take over; "
-                    "one that is gone has to come back"
+                    f"one that is gone has to come back{but if left else ''}"
                 )
                 continue
             node = max(held, key=held.__getitem__)

@@ -223,7 +223,7 @@ class Run:
     def failure(self) -> FragmentFailed | None:
         """Why the query stopped, if it did."""
         text = self._cause()
-        if text is None:
+        if text is None or self._stopped:  # By us, while Spark was asked.
             return None
         where = "before its first epoch" if self._epoch is None else f"after epoch {self._epoch}"
         # Said with it: asked a moment later the query may have been stopped, and say nothing.

@@ -65,6 +65,8 @@ class Hit:
             line += f"; output gap {self.gap_s:.2f} s"
         if self.whole_after_s is not None:
             line += f", whole after {self.whole_after_s:.1f} s"
+        elif self.gap_s is not None:
+            line += ", not whole again before the end"
         return line
 
 
@@ -233,6 +235,7 @@ class Chaos:
         hit_s = time.time()
         hit = Hit(kind, process, round(hit_s - self._began_s, 1), round(away_s, 1))
         self.outcome.hits.append(hit)
+        self._say(f"+{hit.at_s:.1f} s  {kind} {process}")
         self._cluster.hit(kind, process)
         self._away[process] = (kind, hit_s + away_s)
         # Before it is noticed, what status says is still that all are well.

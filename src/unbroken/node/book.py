@@ -46,6 +46,18 @@ class BookReader:
         self._peers: dict[str, Peer] = {}
         self._speakers: dict[str, Speaker] = {}
         self._read_s = float("-inf")
+        #: Until when the entry was last found silent: nobody could read the book.
+        self.silent_s = float("-inf")
+
+    def report(self, report: dict[str, Any], *, timeout_s: float) -> None:
+        """Tells the entry what its process serves; should it be away, the next report tells."""
+        asked_s = time.monotonic()
+        try:
+            self._entry.act(report, timeout_s=timeout_s)
+        except Unreachable:
+            self.silent_s = time.monotonic()
+        if time.monotonic() - asked_s > FRESH_S:
+            self.silent_s = time.monotonic()
 
     def replicas(self, stream: str) -> Serving:
         """Replica name to address, for everybody who serves `stream`."""
@@ -141,12 +153,12 @@ class BookReader:
                 )
         return answers
 
-    def wait_for(self, stream: str, timeout_s: float) -> dict[str, int]:
+    def wait_for(self, stream: str, timeout_s: float) -> dict[str, Any]:
         """The extent of `stream`, once somebody serves it."""
         deadline = time.monotonic() + timeout_s
         while not self.replicas(stream) and time.monotonic() < deadline:
             time.sleep(FRESH_S)
-        extent: dict[str, int] = self.ask(stream, {"do": "extent"})
+        extent: dict[str, Any] = self.ask(stream, {"do": "extent"})
         return extent
 
     def ask(self, stream: str, command: dict[str, Any]) -> Any:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
@@ -43,6 +44,8 @@ from unbroken.tentative.turns import Stable, Turns
 #: Tentative epochs of an input that wait for a branch.  More are dropped: the branch does without.
 SAID_EPOCHS_MAX = 256
 SAID_BYTES_MAX = 128 << 20
+#: So many of its last epochs say how long the next one will take.
+WORK_EPOCHS = 5
 
 
 class Arrivals:
@@ -115,21 +118,25 @@ class Branch:
         said: BranchLog,
         changed: threading.Condition,
         stable: Callable[[], Stable | None],
+        starting: Callable[[], bool],
         idle: Callable[[], None],
         healed: Callable[[], None],
         bytes_max: int,
+        sealed: int,
         converges: bool = False,
     ) -> None:
-        """`stable` tells how far the stable line is, None while it does not run.  `idle` is called
-        whenever this one has said something and has nothing to do; `healed` when all inputs have
-        what the stable line needs to go on; if it `converges`, when they have all that it has done.
+        """`stable` tells how far the stable line is, None while it does not run, and `starting`
+        whether its query is being started.  `idle` is called whenever this one has said something
+        and has nothing to do; `healed` when all inputs have what the stable line needs to go on; if
+        it `converges`, when they have all that it has done.  `sealed` is the newest epoch that is
+        stable: whoever died between output and commit has one more than it goes on from.
         """
         self.name, self.term, self.parts = name, term, parts
         self._run, self._plan, self._inputs = run, plan, inputs
         self._arrivals = arrivals
         self._gate, self._silence = arrivals.gate, arrivals.silence
         self._said, self._changed = said, changed
-        self._stable, self._idle, self._healed = stable, idle, healed
+        self._stable, self._starting, self._idle, self._healed = stable, starting, idle, healed
         self._turns = Turns(after=self._gate.committed)
         self._bytes_max, self.converges = bytes_max, converges
         #: If it converges: the stable headers of its inputs, by epoch.
@@ -141,13 +148,15 @@ class Branch:
         self._given: dict[str, Epoch] = {}
         self._missing: list[str] = []
         self._waited_s = 0.0
+        #: When that was, and how long the last ones took from there until they were said.
+        self._released_s, self._work_s = 0.0, deque[float](maxlen=WORK_EPOCHS)
         #: Held while an epoch is said or replaced: the stable one must come after.
         self._saying = threading.Lock()
         self.correction = Correction(name, after=self._gate.committed)
-        self._replaced_to = self._gate.committed
+        self._replaced_to = max(self._gate.committed, sealed)
         #: What it does, in a sentence.
         self.sentence = ""
-        said.begin(name, after=self._gate.committed)
+        said.begin(name, after=self._replaced_to)
         arrivals.also = self._came
         # A hole in an input must not begin behind what only the branch has (scenario 13).
         inputs.speak_for(lambda: self.correction.after + 1 if stable() is None else None)
@@ -245,7 +254,7 @@ class Branch:
             if due_s is None or now_s < due_s:
                 return False
         # Also if nothing is missing any more: whoever reads it has that much less to wait.
-        self._waited_s = waited_s
+        self._waited_s, self._released_s = waited_s, now_s
         self._turns.begins(stable)
         self._missing = self._silence.silent(number)
         self._given = {
@@ -267,7 +276,10 @@ class Branch:
     def _due_s(self, number: int) -> float | None:
         stable = self._stable()
         near = stable is not None and stable.is_near(number)
-        return self._silence.due_s(number, tentative=True, near=near)
+        return self._silence.due_s(
+            number, tentative=True, near=near, work_s=max(self._work_s, default=0.0),
+            hurry=self._starting(),
+        )  # fmt: skip
 
     def _committed(self, epoch: int) -> None:
         """Spark has done with `epoch`."""
@@ -300,11 +312,14 @@ class Branch:
             if number > self._replaced_to and not self._ended:
                 self._said.append(epoch)
                 self.correction.said(epoch.header)
+        self._work_s.append(time.monotonic() - self._released_s)
 
     def correct(self, epoch: Epoch) -> None:
         """The stable line has made `epoch`: what was said under its number is replaced."""
         with self._saying:
-            self._replaced_to = epoch.number
+            if self._ended:
+                return  # What it said is gone already.
+            self._replaced_to = max(self._replaced_to, epoch.number)
             if self.correction.became(epoch.header) == REPLACED:
                 said = self._said.read(self.name, epoch.number).table
                 withdrawn, added = difference(said, epoch.table)
@@ -328,7 +343,7 @@ class Branch:
         """It says nothing more; its query is refused from now on, and still has to be stopped."""
         with self._saying:
             self._ended = True
-            self._said.end()
+            self._said.end(self.name)
         with self._changed:  # Not both at once: what is given up is so under the other one first.
             self._changed.notify_all()
 

@@ -73,10 +73,24 @@ def would_be_the_same(
         )
 
 
-def inputs_reach_back(fragment: Fragment, folder: Path, book: BookReader, lost: str) -> None:
-    """Without a checkpoint the state is computed again from the first epoch on."""
+def inputs_reach_back(
+    fragment: Fragment, folder: Path, book: BookReader, lost: str, *, draws: bool = False
+) -> None:
+    """Without a checkpoint the state is computed again from the first epoch on.
+
+    Not of what `draws`: if any copy of it has processed something, others may have the results.
+    """
     for name in fragment.inputs:
-        first = book.wait_for(name, START_S_MAX)["first"]
+        extent = book.wait_for(name, START_S_MAX)
+        first, acks = extent["first"], extent.get("processed", {})
+        done = [to for who, to in acks.items() if who.partition("@")[0] == fragment.name]
+        if draws and max(done, default=-1) >= 0:
+            raise CheckpointLost(
+                f"fragment {fragment.name!r} has no checkpoint to go on from"
+                f"{f' ({lost})' if lost else ''}, and its results up to epoch {max(done)} would "
+                "not be the same again",
+                hint=f"restore the folder {folder}, or start the query in a new folder",
+            )
         if first > 0:
             raise CheckpointLost(
                 f"fragment {fragment.name!r} has no checkpoint to go on from"

@@ -121,7 +121,8 @@ class Control:
     def _unheard(self, stream: str) -> Unheard:
         """Whom a successor that begins `stream` anew does not wait for."""
         empty = {(name, node) for node, member in self._members.items() for name in member.empty}
-        return unheard(stream, self._policies, self._replicas, self._writers, empty)
+        overtaken = self._repairs.all_overtaken
+        return unheard(stream, self._policies, self._replicas, self._writers, empty, overtaken)
 
     def _having(self, *kinds: type[Policy]) -> list[str]:
         return [name for name, policy in self._policies.items() if isinstance(policy, kinds)]
@@ -135,6 +136,8 @@ class Control:
         with self._lock:
             if self._lives.is_over(node, life):
                 return {"over": self._lives.newest(node)}
+            if life > self._lives.newest(node) >= 0:
+                self._repairs.started_again(node)
             if self._lives.is_news(node, life, beat):
                 self._take(node, command)
             doors = {name: member.address for name, member in self._members.items()}
@@ -269,7 +272,7 @@ class Control:
             for node, member in self._members.items()
             for name, epoch in member.epochs.items()
         }
-        for takeover in self._writers.decide(epochs):
+        for takeover in self._writers.decide(epochs, self._repairs.all_overtaken):
             term = self._store.record_writer(takeover.fragment, takeover.node)
             self._writers.recorded(takeover.under(term))
             self._repairs.took_over(takeover.fragment)

@@ -93,6 +93,8 @@ class Health:
             self._oldest.stop()
         if self._run is not None:
             self._run.stop()
+        if self.staged is not None:
+            self.staged.close()
         self.sentence = "stopped"
 
     def _check_term(self, term: int) -> None:
@@ -146,9 +148,10 @@ class Health:
     @property
     def stumbled(self) -> str:
         """Why it stopped, if a new start may mend that; else ""."""
-        if self._run is None or self._failed_by_itself is not None:
+        run = self._run  # It may become a branch's meanwhile.
+        if run is None or self._failed_by_itself is not None:
             return ""
-        failure = self._run.failure()
+        failure = run.failure()
         return failure.what if failure is not None and failure.passing else ""
 
     @property
@@ -158,7 +161,8 @@ class Health:
 
     @property
     def _failed_by_itself(self) -> UnbrokenError | None:
-        return self._no_start or (self._inputs.error if self._inputs else None)
+        inputs = self._inputs  # They may become a branch's meanwhile.
+        return self._no_start or (inputs.error if inputs else None)
 
     def cannot_start(self, error: CheckpointLost) -> None:
         """What it needs is lost for good: it serves what is in its log, and says so."""
@@ -169,9 +173,10 @@ class Health:
         self.given_up = True
 
     def _failure(self) -> UnbrokenError | None:
-        if self._failed_by_itself is not None or self._run is None:
-            return self._failed_by_itself
-        failure = self._run.failure()
+        failed, run = self._failed_by_itself, self._run
+        if failed is not None or run is None:
+            return failed
+        failure = run.failure()
         if failure is not None and failure.passing and not self.given_up:
             return None  # It is about to be started again.
         return failure
@@ -191,7 +196,8 @@ class Health:
     def status(self) -> dict[str, Any]:
         """What `unbroken status` shows of the replica."""
         failure = self._failure() or self._stands_still()
-        trouble = self._oldest.trouble if self._oldest is not None else ""
+        oldest, inputs = self._oldest, self._inputs
+        trouble = oldest.trouble if oldest is not None else ""
         given_up = self.room.told if self.room is not None else ""
         sentence = "; ".join(filter(None, (self.sentence, trouble, given_up)))
         return {
@@ -207,5 +213,5 @@ class Health:
             "fingerprint": self._plan.fingerprint,
             "sentence": f"failed: {failure.what}" if failure else sentence,
             "failed": str(failure) if failure else "",
-            "refused": self._inputs.refused if self._inputs else [],
+            "refused": inputs.refused if inputs else [],
         }

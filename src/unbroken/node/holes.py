@@ -69,7 +69,10 @@ class Holes:
         with self._lock:
             gone = self._overtakes(stream, node)
             overtaken = [(stream, gone), *self._still_replaced(stream, replaced)]
-            recorded = self._store.record_hole(Hole(stream, first, last), overtakes=overtaken)
+            recorded = self._store.record_hole(
+                Hole(stream, first, last), overtakes=overtaken,
+                longer=bool(command.get("longer", False)),
+            )  # fmt: skip
             for each in overtaken:
                 self._repairs.overtaken(*each)
         print(recorded.sentence, flush=True)

@@ -6,12 +6,7 @@
     hold ─────────────────────▶ standby ── take over ──▶ replica
     leave: it ends, and what it has stays until the fragment is whole
 
-One thing at a time happens to a fragment, beside the beat: whoever beats must never wait for Spark,
-or control takes the node for dead.  What finds the fragment busy is left out; control says it anew
-with every beat.
-
-What fails is left, says why, and is tried again when control says it anew (`tries`).  A full disk
-is such a failure: the checkpoint is as good as before.
+One thing at a time happens to a fragment, and what fails is tried again (see `beginnings`).
 """
 
 from __future__ import annotations
@@ -19,9 +14,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
-import threading
 import time
-import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -34,6 +27,7 @@ from unbroken.engine import plan as plans
 from unbroken.engine.source import READ_BY_EXECUTORS, READ_BY_PLANNER
 from unbroken.errors import CheckpointLost, DiskError, UnbrokenError, Unreachable
 from unbroken.node import setup, successor
+from unbroken.node.beginnings import Beginnings
 from unbroken.node.book import BookReader
 from unbroken.node.lines import PlanFor
 from unbroken.node.rehearsal import Rehearsals
@@ -41,7 +35,6 @@ from unbroken.node.replica import Replica
 from unbroken.node.room import Room
 from unbroken.node.staged import STAGED
 from unbroken.node.standby import Standby
-from unbroken.node.telling import Telling
 from unbroken.policies import Passive, Restart
 from unbroken.query import Query
 from unbroken.streams.copy_log import extend_log
@@ -50,14 +43,11 @@ from unbroken.streams.needs import KEEP_EPOCHS
 from unbroken.streams.serve import StreamDoor
 from unbroken.streams.served import Served
 
-#: A replica that stumbles more often than this within `STUMBLES_S` has failed.
-STUMBLES_MAX = 6
-STUMBLES_S = 300.0
 #: A newcomer goes on from what it has if its query does not wait by then.
 HELD_S_MAX = 60.0
 
 
-class Hosted(Telling):
+class Hosted(Beginnings):
     """The replicas and standbys of one node: how they begin and end."""
 
     def __init__(
@@ -75,11 +65,13 @@ class Hosted(Telling):
         #: Tells the entry what is served here now.
         self._tell = tell
         self.rehearsals = Rehearsals(folder / "scratch" / "rehearsals", book)
-        self._beginning = threading.Lock()
         #: Until then this node knows who is expected: whoever is silent for longer may have been
         #: replaced, and others be expected whom it has not heard of.
         self._trusted_until_s = 0.0
-        self._stumbles: dict[str, list[float]] = {}
+        #: The terms under which control places replicas here.
+        self._placed: dict[str, int] = {}
+        #: Fragments of which nobody was ever live: whoever has nothing has lost nothing.
+        self._first: frozenset[str] = frozenset()
         self._spark: Any = None
         self._plans: dict[str, plans.Plan] = {}
         self._schemas: dict[str, Any] = {}
@@ -97,45 +89,18 @@ class Hosted(Telling):
 
     # Starting and ending.
 
-    def apart(self, name: str, do: Callable[..., None], *arguments: Any) -> None:
-        """Does something about a fragment beside the caller, unless something is being done."""
+    def place(self, wanted: Mapping[str, Any]) -> None:
+        """Control's word under which term each fragment is placed here, and where nobody was."""
+        terms = wanted["placed"]
         with self._beginning:
-            if name in self.under_way:
-                return
-            self.under_way[name] = f"about to {do.__name__.strip('_').replace('_', ' ')} {name}"
-
-        def act() -> None:
-            try:
-                do(name, *arguments)
-            except DiskError as error:
-                self._try_later(name, f"{name} cannot be started", error)
-            except UnbrokenError as error:
-                print(f"{name} cannot be started: {error}", file=sys.stderr, flush=True)
-                self.lost.add(name)
-            except Exception as error:  # Of Spark or py4j: it must not stay half started.
-                traceback.print_exc()
-                mistake = UnbrokenError(f"{type(error).__name__} {error}"[:500])
-                self._try_later(name, f"{name} cannot be started", mistake)
-            finally:
-                del self.under_way[name]
-
-        threading.Thread(target=act, daemon=True, name=f"{do.__name__}-{name}").start()
-
-    def may_begin(self, name: str) -> bool:
-        """Whether `name` may be started here now."""
-        return self._tries.may_begin(name, now_s=time.monotonic())
-
-    def _try_later(self, name: str, what: str, error: UnbrokenError) -> None:
-        """Leaves what could not be started; control asks again with its next answer."""
-        print(f"{what}: {error}", file=sys.stderr, flush=True)
-        if not isinstance(error, Unreachable):
-            self._empty.discard(name)
-        self._tries.failed(name, f"{what}: {error.what}", now_s=time.monotonic())
-        self.leave(name, "it could not be started")
-
-    def _succeeded(self, name: str) -> None:
-        self._empty.discard(name)
-        self._tries.done(name, now_s=time.monotonic())
+            self._placed.update(terms)
+            self._first = frozenset(wanted["first"])
+            standbys = {name: standby.replica for name, standby in list(self.standbys.items())}
+            for name, replica in [*list(self.replicas.items()), *standbys.items()]:
+                # One that runs goes on as what is placed anew.  Not one that is about to end: what
+                # it has promised is not true of whoever begins here after it.
+                if name in terms and name not in self.under_way:
+                    replica.placed = terms[name]
 
     def run(self, name: str, consumers: Collection[str]) -> None:
         """Runs a replica from what it left here; control is told if that is not enough."""
@@ -149,7 +114,7 @@ class Hosted(Telling):
             # Only one without a checkpoint asks where its inputs begin.  Should one of them be
             # about to begin anew, it must not wait for this one in turn.
             self._empty.add(name)
-            if isinstance(self._query.fragments[name].policy, Restart):
+            if name in self._first or isinstance(self._query.fragments[name].policy, Restart):
                 self._try_later(name, f"{name} cannot be started", error)
             else:
                 self._give_up(name, error)  # Another node may have it.
@@ -162,11 +127,6 @@ class Hosted(Telling):
             print(error, file=sys.stderr, flush=True)
             self.replicas[name].cannot_start(error)
 
-    def _give_up(self, name: str, error: UnbrokenError | str) -> None:
-        print(error, file=sys.stderr, flush=True)
-        self.lost.add(name)
-        self.leave(name, "it has to be taken from another node")
-
     def _serve(
         self, name: str, consumers: Collection[str], *, clients: Sequence[str] = (),
         begins_later: bool = False,
@@ -178,8 +138,9 @@ class Hosted(Telling):
             self._query.fragments[name], folder, self._book, self._plans[name],
             name=setup.replica_name(name, self._node), log_bytes_max=self._setup.log_bytes_max,
         )  # fmt: skip
+        replica.placed = self._placed.get(name, 0)
         keep = KEEP_EPOCHS if name in self._query.sinks else 0
-        self.streams.streams[name] = served = Served(
+        served = Served(
             replica.log, consumers, keep=keep, begins_later=begins_later,
             may_trim=lambda: time.monotonic() < self._trusted_until_s,
             bytes_max=self._setup.log_bytes_max,
@@ -187,11 +148,13 @@ class Hosted(Telling):
         if self._query.gives_up(name):
             schema = self._plans[name].schema
             replica.room = Room(replica.log, schema, bytes_max=self._setup.log_bytes_max)
-        served.tentative = replica.said
+        served.tentative, served.made_room = replica.said, replica.has_room
         replica.holder = lambda: served.holder or "nobody"
         replica.standstill = lambda: served.standstill
         for client in clients:
             served.expect(client)
+        # At the door when all is ready: it is asked, and trimmed, from then on.
+        self.streams.streams[name] = served
         self._serve_staged(replica)
         return replica
 
@@ -229,6 +192,7 @@ class Hosted(Telling):
             replica, self._plan_for(name), book=self._book, giver=giver,
             interval_s=fragment.policy.interval_s, rehearse=rehearse,
             expect=lambda client: self.streams[name].expect(client),
+            clients=lambda: self.streams[name].clients,
         )  # fmt: skip
         # What was of no use here is superseded; said on, it would be replaced again and again.
         self.lost.discard(name)
@@ -334,33 +298,10 @@ class Hosted(Telling):
                 served.agree(replicas, asked_s=asked_s)
         self._trusted_until_s = asked_s + TIMINGS[self._setup.timing].trust_s
 
-    def pick_up(self) -> None:
-        """Starts replicas again that have stumbled: from a fork of their last commit, as ever."""
-        for name, replica in list(self.replicas.items()):
-            if name in self.under_way:
-                continue
-            if replica.lost and not isinstance(replica.fragment.policy, Restart):
-                self.apart(name, self._give_up, replica.failed)
-            elif replica.stumbled and not replica.given_up:
-                self._pick_up(name, replica)
-
-    def _pick_up(self, name: str, replica: Replica) -> None:
-        now_s = time.monotonic()
-        recent = [t for t in self._stumbles.get(name, []) if t > now_s - STUMBLES_S]
-        # A busy machine is the usual reason: being in a hurry makes it busier.
-        if recent and now_s - recent[-1] < 2.0 ** len(recent):
-            return
-        self._stumbles[name] = [*recent, now_s]
-        if len(recent) >= STUMBLES_MAX:
-            replica.give_up()
-            return
-        print(f"{name} has stumbled and is started again: {replica.stumbled}",
-              file=sys.stderr, flush=True)  # fmt: skip
-        self.apart(name, self._start_again, replica)
-
     def _start_again(self, name: str, replica: Replica) -> None:
         replica.stop()
         consumers, seed = self.streams[name].consumers, replica.silent_since
+        self._withdraw(name)  # Two of them must not write and trim in one folder.
         if seed is None:
             self.run(name, consumers)
             return
@@ -378,18 +319,28 @@ class Hosted(Telling):
         if standby is not None:
             standby.end()
         replica = self.replicas.pop(name, None) or (standby.replica if standby else None)
-        for stream in (name, name + STAGED):
-            self.streams.streams.pop(stream, None)
+        self._withdraw(name)
         if replica is not None:
             self._tell()
             replica.stop()
             print(f"left {name}: {why}", flush=True)
 
+    def _withdraw(self, name: str) -> None:
+        """What is in its log is not served here any more."""
+        for stream in (name, name + STAGED):
+            served = self.streams.streams.pop(stream, None)
+            if served is not None:
+                served.close()
+
     def forget(self, name: str) -> None:
         """The fragment is whole without this node: what it left here may go."""
         self._succeeded(name)
         if name not in self.replicas and name not in self.standbys:
-            self.apart(name, self._remove)
+            self.apart(name, self._forget)
+
+    def _forget(self, name: str) -> None:
+        if name not in self.replicas and name not in self.standbys:  # It may have begun meanwhile.
+            self._remove(name)
 
     def _remove(self, name: str) -> None:
         shutil.rmtree(self.folder(name), ignore_errors=True)

@@ -202,7 +202,7 @@ class Inputs:
     @property
     def refused(self) -> list[str]:
         """Producers whose epochs are not taken, and why."""
-        return [text for follower in self._followers.values() for text in follower.refused]
+        return [text for each in list(self._followers.values()) for text in each.refused]
 
     def speak_for(self, lacks: Callable[[], int | None]) -> None:
         """A tentative branch reads on: what it takes, its stable line still has to take.

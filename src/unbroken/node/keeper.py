@@ -311,6 +311,7 @@ class Keeper:
         return {
             "query": self._query.name,
             "epoch_s": None if self._setup.manual else self._query.epoch_s,
+            "streams": [*self._query.sources, *self._query.fragments],
             "sinks": self._query.sinks,
             "timing": self._setup.timing,
             "trouble": self.trouble,

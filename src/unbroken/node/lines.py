@@ -36,9 +36,10 @@ from unbroken.node.inputs import Arrived
 from unbroken.node.lost import Lost
 from unbroken.node.parts import Parts
 from unbroken.node.second import Second
+from unbroken.policies.past import Seed
 from unbroken.streams.branch_log import BranchLog
 from unbroken.streams.flight import POLL_S
-from unbroken.tentative.branch import LATE_S, Silence, queued_s
+from unbroken.tentative.branch import LATE_S, Silence, branch_name, queued_s
 
 #: Makes the plan for a term.
 PlanFor = Callable[[int], Plan]
@@ -48,6 +49,7 @@ class Lines(Second):
     """Parks, goes on, and comes together again; only for fragments with a delay bound."""
 
     name: str
+    placed: int
     folder: Path
     notes_watermarks: bool
     losses: tuple[int, int]
@@ -71,6 +73,11 @@ class Lines(Second):
     def _next(self, after: int) -> int | None:
         raise NotImplementedError
 
+    @property
+    def silent_since(self) -> Seed | None:
+        """The seed that it began with, until it has committed an epoch that others may see."""
+        raise NotImplementedError
+
     def _arrived(self, gate: Gate) -> Arrived:
         """Who is told of what comes in for `gate`."""
         bound = self.fragment.bound
@@ -82,10 +89,11 @@ class Lines(Second):
 
     def wait_released(self, term: int) -> int | None:
         """Spark starts its sources one after the other: one may have parted before the next is."""
-        branch = self.branch
-        if branch is not None and term == branch.term:
-            return branch.correction.after + 1
-        return super().wait_released(term)
+        with self._changed:  # It parts under this, and whoever asks meanwhile is the branch's.
+            branch = self.branch
+            if branch is not None and term == branch.term:
+                return branch.correction.after + 1
+            return super().wait_released(term)
 
     def _held_up_s(self, number: int, inputs: Sequence[Header]) -> float:
         """How long stable epoch `number` was held up for want of input, here and upstream."""
@@ -106,6 +114,8 @@ class Lines(Second):
 
         It parts once, whoever of several readers finds that it is time; the others ask again.
         """
+        if term != self.term:
+            return None  # Another reader has parted: the branch answers this one.
         if self._arrivals is None:
             number: int | None = self._changed.wait_for(lambda: self._next(after), POLL_S)
             return number
@@ -113,10 +123,12 @@ class Lines(Second):
             # Until Spark asks, nobody waits for anybody: it takes long to start.
             self._arrivals.asked = True
             self._arrivals.silence.forgive(time.monotonic())
-        deadline_s = time.monotonic() + POLL_S
+        until_s = deadline_s = time.monotonic() + POLL_S
         while True:
             if term != self.term:
-                return None
+                return None  # Parted meanwhile: whom this one waits for is the branch's.
+            if time.monotonic() > until_s + LATE_S:
+                self._arrivals.silence.forgive(time.monotonic())
             number, now_s = self._next(after), time.monotonic()
             if self.branch is not None and self._gate is not None and self._gate.released > after:
                 self._healed()  # Its own inputs may be there before those of the branch.
@@ -128,14 +140,15 @@ class Lines(Second):
                 return None
             until_s = min(deadline_s, due_s or deadline_s)
             self._changed.wait(max(0.001, until_s - now_s))
-            if time.monotonic() > until_s + LATE_S:
-                self._arrivals.silence.forgive(time.monotonic())
 
     def _due_s(self, number: int) -> float | None:
         """When it goes on without what is missing of epoch `number`; None: it waits."""
         assert self._arrivals is not None
         # Without a commit there is nothing to park; with a branch somebody goes on already.
         if number == 0 or self.branch is not None or self.full:
+            return None
+        # Who is rebuilt and has said nothing yet begins where no checkpoint tells.
+        if self.silent_since is not None:
             return None
         # What is to be given back must be before: the branch would count it as missing for ever.
         if self._arrivals.gate.to_withdraw:
@@ -161,15 +174,20 @@ class Lines(Second):
             return
         assert parked.epoch == after, "what is committed is what was acked"
         self.branch = Branch(
-            f"{self.term}@{self.name.partition('@')[2]}", term=self.term, run=self._run,
+            branch_name(self.placed, self.term, self.name), term=self.term, run=self._run,
             plan=self._plan, inputs=self._inputs, arrivals=self._arrivals, parts=self._parts,
-            said=self.said, changed=self._changed, stable=self._stable_at, idle=self._prepare,
-            healed=self._healed, bytes_max=self._log_bytes_max,
+            said=self.said, changed=self._changed, stable=self._stable_at,
+            starting=self._is_starting, idle=self._prepare, healed=self._healed,
+            bytes_max=self._log_bytes_max, sealed=self.log.next - 1,
             converges=self.fragment.bound.converges,
         )  # fmt: skip
         self._parked, self._prepared, self._goes_on = parked, False, False
         self.term, self.first = parked.term, None
+        self._held_up = 0, 0.0  # Nobody stands in a queue behind the last stable epoch any more.
         self._run = self._inputs = self._arrivals = None
+        if self._oldest is not None:  # It would read the state of the branch.
+            self._oldest.stop()
+            self._oldest = None
         self._parts = Parts()
         self._gate = Gate(self.fragment.inputs, committed=after)
         self._tell(sentence)
@@ -212,8 +230,9 @@ class Lines(Second):
 
     def _correct(self, epoch: Epoch) -> None:
         """The stable line has sealed `epoch`."""
-        if self.branch is not None:
-            self.branch.correct(epoch)
+        branch = self.branch  # It may end meanwhile.
+        if branch is not None:
+            branch.correct(epoch)
 
     def _look_at_branch(self) -> None:
         """The branch goes when the stable line has caught up with it, or when it has failed."""
@@ -223,7 +242,9 @@ class Lines(Second):
         failure = branch.failure()
         if failure is not None:
             self._end_branch(branch, f"{branch.correction.given_up}; {failure.what}")
-            self._healed()
+            with self._changed:
+                if self.branch is None:  # Its stable line may have parted again.
+                    self._healed()
         elif self._run is not None and self.committed >= branch.newest:
             self._end_branch(branch, branch.correction.sentence)
 
@@ -239,8 +260,10 @@ class Lines(Second):
     def _sweep(self, branch: Branch) -> None:
         """What the branch has left behind goes when its query has ended."""
         branch.stop()
-        # And what is older: the fork that was parked has at least that.
-        fork.forget_terms(self.folder, below=branch.term + 1)
+        # And what is older: the fork that was parked has at least that.  Not if this replica has
+        # ended meanwhile: another one may count terms from 1 in this folder.
+        if not self._stopped:
+            fork.forget_terms(self.folder, below=branch.term + 1)
 
     def stop(self) -> None:
         """Ends both lines; what the branch has said is lost, and nothing else."""

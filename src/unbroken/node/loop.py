@@ -85,6 +85,7 @@ class Node:
         self._report()
         self._hosted.use(spark, plans.analyze_all(spark, self._query))
         wanted = self._wanted()
+        self._hosted.place(wanted)
         replicas = self._hosted.replicas
         names = [s.name for s in self._query.check() if s.name in wanted["run"]]
         for place, name in enumerate(names):
@@ -107,7 +108,8 @@ class Node:
         while True:
             try:
                 return self._beat()
-            except Unreachable:  # Started at the same time as we, or just being started again.
+            except (Unreachable, DiskError):
+                # Started at the same time as we, or just being started again; or it has no room.
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(LOOP_S)
@@ -147,6 +149,7 @@ class Node:
     def _do(self, wanted: dict[str, Any]) -> None:
         """Makes true what control wants, as far as it is not."""
         hosted, consumers = self._hosted, wanted["consumers"]
+        hosted.place(wanted)
         mine = {*hosted.replicas, *hosted.standbys}
         given = [*wanted["run"], *wanted["join"], *wanted["hold"], *wanted["rebuild"]]
         for name in mine.difference(given):
@@ -205,8 +208,7 @@ class Node:
             "state": self._state, "sent_bytes": self.door.crossed(*OWN_SPARK),
             "shipped_bytes": self.door.shipped(), **self._hosted.report(),
         }  # fmt: skip
-        with contextlib.suppress(Unreachable):  # The keeper is away: the next report tells.
-            self._entry.act(report, timeout_s=5.0)
+        self._book.report(report, timeout_s=5.0)
 
 
 def main() -> None:

@@ -106,12 +106,14 @@ class OldestSession:
     def _live(self) -> None:
         pause_s = PAUSE_S_MIN
         while not self._stopped.wait(pause_s):
-            pause_s = self._read_once() if self._may_read() else PAUSE_S_MIN
+            pause_s = self._read_once()
 
     def _read_once(self) -> float:
         """Reads if there is news, and says how long to wait after it."""
         began_s = time.monotonic()
         try:
+            if not self._may_read():
+                return PAUSE_S_MIN
             reading = self._read(self._newest)
         except Exception as error:  # Spark's, py4j's, of the disk: none of them may matter.
             if self._stopped.is_set():

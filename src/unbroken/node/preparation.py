@@ -146,8 +146,8 @@ class Preparation:
             self._holding.tried(now_s=time.monotonic())
             try:
                 self._replica.hold(self._plan)
-            except UnbrokenError as error:
-                self._say(f"cannot be held: {error.what}; {self._holding.text}", sys.stderr)
+            except Exception as error:
+                self._say(f"cannot be held: {_words(error)}; {self._holding.text}", sys.stderr)
                 return False
             self._held_s = time.monotonic()
         return True
@@ -163,8 +163,8 @@ class Preparation:
         began_s = time.monotonic()
         try:
             epochs, why = self._rehearse(self._stop), "there was nothing to rehearse with"
-        except UnbrokenError as error:
-            epochs, why = 0, error.what
+        except Exception as error:  # Of Spark or py4j too: it is tried again, and not at once.
+            epochs, why = 0, _words(error)
             self._nothing = False
         else:
             self._nothing = epochs == 0
@@ -195,3 +195,10 @@ class Preparation:
             "prepared": held and (self._rehearsed or self._nothing),
             "rehearsal": self._sentence,
         }
+
+
+def _words(error: Exception) -> str:
+    """What to say of an error: Spark's are long."""
+    if isinstance(error, UnbrokenError):
+        return error.what
+    return f"{type(error).__name__} {error}".splitlines()[0][:200]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from unbroken.errors import Unreachable
 from unbroken.node.lines import Lines
 from unbroken.node.staged import Confirmed
 from unbroken.policies import Gap
@@ -28,6 +29,8 @@ class Promises(Lines):
 
     def __init__(self) -> None:
         super().__init__()
+        #: The term of control's under which it is here.
+        self.placed = 0
         #: What its standbys hold.
         self.confirmed = Confirmed()
         #: Of an upstream-backup fragment: what its state was made from.
@@ -47,6 +50,12 @@ class Promises(Lines):
         to wait for the same `clients`, and hears of them from nobody else while they are away.
         `owed_to` is behind: for its sake more of the input may be needed again.
         """
+        with self._changed:  # One moment of it: it may commit, or part, meanwhile.
+            return self._acks(owed, clients, owed_to)
+
+    def _acks(
+        self, owed: int, clients: Sequence[str], owed_to: str
+    ) -> list[tuple[str, dict[str, Any]]]:  # fmt: skip
         if self._gate is None:
             return []
         committed = self._gate.committed
@@ -55,7 +64,7 @@ class Promises(Lines):
         if not news and (committed < 0 or now_s < self._acked_s + ACK_AGAIN_S):
             return []
         self._acked, self._acked_s = committed, now_s
-        what = ack(self.name, self.term, self._acked)
+        what = ack(self.name, self.term, self._acked, placed=self.placed)
         if isinstance(self.fragment.policy, Gap) and clients:
             what |= {"seed": {"clients": list(clients)}}
         if self._past is not None:
@@ -79,8 +88,9 @@ class Promises(Lines):
 
     def show(self) -> None:
         """Shows what was held back, as far as all who could take over have it."""
-        if self.staged is not None:
-            self.staged.show(self.confirmed.by_all)
+        if self.staged is not None and self.staged.show(self.confirmed.by_all):
+            with self._changed:  # Whoever waits for room may have it now.
+                self._changed.notify_all()
 
     def wait_shippable(self, taker: str, after: int, wait_s: float) -> int | None:
         """The newest commit, if it should be shipped now to `taker`, who holds `after`; or None.
@@ -94,5 +104,8 @@ class Promises(Lines):
                 lambda: self._stopped or (self._idle and self.committed > after),
                 min(wait_s, POLL_S),
             )
+            if self._stopped:
+                # Not None, which asks for being asked again at once.
+                raise Unreachable(f"{self.name} has ended", hint="another one may begin here")
             due = self._idle or wait_s <= POLL_S
-            return self.committed if due and not self._stopped else None
+            return self.committed if due else None

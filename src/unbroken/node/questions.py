@@ -17,7 +17,7 @@ from unbroken.checkpoints.give import Giver, Origin
 from unbroken.errors import UnbrokenError, Unreachable
 from unbroken.node.hosted import Hosted
 from unbroken.node.replica import Replica
-from unbroken.streams.flight import Command, Door, checked_consumer
+from unbroken.streams.flight import Command, Door, checked_consumer, checked_name
 
 #: What only this node's own Spark asks and brings; with one machine per node it is not traffic.
 OWN_SPARK = ("held", "gate", "slice", "part")
@@ -62,6 +62,10 @@ class Questions:
         replica = self._hosted.replicas.get(command["fragment"])
         if replica is None:  # It is about to start, or has moved.
             raise Unreachable(f"{self._node} does not run {str(command['fragment'])[:100]!r}")
+        for client in command.get(
+            "clients", []
+        ):  # They have found the standby, and perhaps not us.
+            self._hosted.streams[command["fragment"]].meet(checked_name(client))
         return replica.wait_shippable(
             checked_consumer(command["taker"]), int(command["after"]), float(command["wait_s"])
         )

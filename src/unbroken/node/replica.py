@@ -90,6 +90,8 @@ class Replica(Promises):
 
     def _stage(self, *, committed: int | None) -> None:
         if holds_output(self.fragment.policy, self._plan.traits.operator_class):
+            if self.staged is not None:
+                self.staged.close()
             self.staged = Staged(self.folder / "staged", self.log, committed=committed)
 
     @property
@@ -107,7 +109,8 @@ class Replica(Promises):
     @property
     def holding(self) -> bool:
         """Whether a query is held; it may have failed meanwhile."""
-        return self._held is not None and self._run is not None and self._run.failure() is None
+        run = self._run
+        return self._held is not None and run is not None and run.failure() is None
 
     def wait_held(self, timeout_s: float) -> None:
         """Waits until the query that is held has started, or will not."""
@@ -130,7 +133,9 @@ class Replica(Promises):
         committed = seed.first - 1 if seed else -1 if began.epoch is None else began.epoch
         if began.epoch is None and seed is None:
             checks.would_be_the_same(self.fragment, self.folder, self.log, self.staged, began.lost)
-            checks.inputs_reach_back(self.fragment, self.folder, self._book, began.lost)
+            checks.inputs_reach_back(
+                self.fragment, self.folder, self._book, began.lost, draws=self.staged is not None
+            )
         self._stage(committed=committed)
         if began.epoch is not None:
             self._fill_hole()
@@ -158,10 +163,12 @@ class Replica(Promises):
         """The stable line's own query, beside the branch."""
         assert self._plan_for is not None
         assert began.epoch is not None
-        self._restored = False
+        # It goes on from a checkpoint: where it once began is of the past.
+        self._restored, self._seed = False, None
         self._start_query(self._plan_for, began)
         if not self._stopped:  # That took a while; what it would ask for may be gone.
             self._go_on_after(began.epoch)
+            self._read_oldest(began)
 
     def _read_oldest(self, began: fork.Start) -> None:
         if isinstance(self._past, SessionPast):
@@ -273,13 +280,19 @@ class Replica(Promises):
             return "waiting: no standby has confirmed the output, and no more can be kept"
         return ""
 
+    def has_room(self) -> None:
+        """Its log was full, and something of it is gone: whoever waits may go on."""
+        with self._changed:
+            self._changed.notify_all()
+
     def make_room(self) -> None:
         """Gives up the oldest epochs of a full log, if that is what the user wants."""
-        told = self.room.look(now_s=time.monotonic()) if self.room is not None else ""
+        if self.room is None or self._stopped:
+            return
+        told = self.room.look(now_s=time.monotonic())
         if told:
             print(f"{self.name}: {told}", flush=True)
-            with self._changed:
-                self._changed.notify_all()
+            self.has_room()
 
     def _committed(self, epoch: int) -> None:
         """Batch `epoch` is in Spark's commit log: only now may anything be promised."""
@@ -293,9 +306,10 @@ class Replica(Promises):
             return  # Asked again after "not yet", or the other input's turn.
         self._has_worked()
         self._run.save_watermarks(epoch)
-        if self._past is not None:
-            self._past.done(epoch, self._run.marks())
+        marks = self._run.marks() if self._past is not None else None
         with self._changed:
+            if self._past is not None and marks is not None:
+                self._past.done(epoch, marks)
             self._gate.asked(after=epoch)
             self._inputs.done(epoch)
             if self._arrivals is not None:
@@ -312,7 +326,9 @@ class Replica(Promises):
         elif self._seed.marks is not None:
             run.put_marks(self._seed.marks)
         if self._past is not None:
-            self._past.began(epoch, run.marks())
+            marks = run.marks()
+            with self._changed:  # Acks are made of it.
+                self._past.began(epoch, marks)
 
     def slice(self, stream: str, number: int, index: int, count: int, term: int) -> pa.Table:
         """One of `count` equal slices of a released epoch, for an executor."""
@@ -335,11 +351,13 @@ class Replica(Promises):
     @property
     def silent_since(self) -> Seed | None:
         """The seed that it began with, until it has committed an epoch that others may see."""
-        return self._seed if self._seed and self.committed < self._seed.speak else None
+        seed = self._seed
+        return seed if seed and self.committed < seed.speak else None
 
     def _mute(self, number: int) -> bool:
         """Whether consumers have this epoch already, and only the state of it is made again."""
-        return self._seed is not None and number < self._seed.speak
+        seed = self._seed
+        return seed is not None and number < seed.speak
 
     def _seal(self, number: int, rows: pa.Table, digest: str) -> None:
         assert self._gate is not None

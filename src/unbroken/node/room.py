@@ -48,7 +48,7 @@ class Room:
         self._full_s = now_s if self._full_s is None else self._full_s
         if log.first > self._gave_up_at and now_s < self._full_s + WAIT_S:
             return ""
-        sizes = {header.number: header.bytes for header in log.headers(log.first, most=log.next)}
+        sizes = {header.number: header.bytes for header in log.held()}
         numbers = too_old(sizes, held=log.bytes, limit=self._bytes_max)
         if not numbers:
             return ""

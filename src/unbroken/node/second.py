@@ -18,7 +18,7 @@ import threading
 
 from unbroken.checkpoints import fork
 from unbroken.errors import DiskError, UnbrokenError
-from unbroken.node.branch import Branch
+from unbroken.node.branch import Arrivals, Branch
 from unbroken.node.health import Health
 from unbroken.tentative.turns import Stable
 
@@ -28,6 +28,7 @@ class Second(Health):
 
     name: str
     branch: Branch | None
+    _arrivals: Arrivals | None
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,6 +63,11 @@ class Second(Health):
         # Whoever has no room for its output gets on as little as one that lacks input.
         has = self.committed if self._no_room() else self._gate.complete
         return Stable(self.committed, has)
+
+    def _is_starting(self) -> bool:
+        """Whether its query is being started: until it asks for an epoch."""
+        begun = self.branch is not None and self._parked is None
+        return begun and not (self._arrivals is not None and self._arrivals.asked)
 
     def _prepare(self) -> None:
         """Under `changed`: the branch has nothing to do, so the stable line's query may start."""
@@ -137,6 +143,10 @@ class Second(Health):
 
     def _failure(self) -> UnbrokenError | None:
         failure = super()._failure()
+        if failure is not None and not self._fails:
+            with self._changed:  # A branch that waits for it waits in vain.
+                self._fails = True
+                self._changed.notify_all()
         self._fails = failure is not None
         if failure is self._not_resumed and not self.given_up:
             return None  # It is about to be started again.

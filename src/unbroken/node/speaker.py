@@ -55,6 +55,10 @@ class Speaker:
             try:
                 self._peer.act(command, timeout_s=SAY_S_MAX)
             except Unreachable:
+                with self._changed:
+                    # Behind the others: a stream that has left this door must not silence them.
+                    if self._unsaid.get(key) is command:
+                        self._unsaid[key] = self._unsaid.pop(key)
                 if self._closed.wait(RETRY_S):
                     return
                 continue  # Said again, or what has replaced it by then.

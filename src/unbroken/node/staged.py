@@ -23,7 +23,7 @@ from pathlib import Path
 from unbroken.epochs import Epoch
 from unbroken.streams.copy_log import extend_log
 from unbroken.streams.flight import Peer
-from unbroken.streams.log import EpochLog
+from unbroken.streams.log import EpochLog, number_of
 
 #: After a fragment's name: what is not shown yet, for its standby.
 STAGED = "~staged"
@@ -98,7 +98,7 @@ class Staged:
     >>> for number in (0, 1):
     ...     staged.append(Epoch.of("ids", number, pa.table({"n": [number]})))
     >>> log.next, staged.show(0), log.next
-    (0, None, 1)
+    (0, True, 1)
     """
 
     def __init__(self, folder: Path, log: EpochLog, *, committed: int | None) -> None:
@@ -109,8 +109,9 @@ class Staged:
         self._shown = log
         #: Control's word and a standby's question both may show something.
         self._showing = threading.Lock()
+        self._closed = False
         for path in sorted(folder.glob("*.arrow"), reverse=True):
-            if committed is not None and int(path.name.split(".", 1)[0]) > committed:
+            if committed is not None and number_of(path) > committed:
                 path.unlink()  # The newest first: a crash in between leaves no hole.
         self.log = EpochLog(folder, log.stream + STAGED)
         if committed is not None and self.log.first == self.log.next:
@@ -124,22 +125,30 @@ class Staged:
     @property
     def bytes(self) -> int:
         """How many bytes of rows wait to be shown."""
-        first = max(self.log.first, self._shown.next)
-        return sum(header.bytes for header in self.log.headers(first, most=self.log.next))
+        return sum(header.bytes for header in self.log.held(self._shown.next))
 
     def append(self, epoch: Epoch) -> None:
         """Keeps an epoch until it may be shown."""
         self.log.append(epoch.with_header(stream=self.log.stream))
 
-    def show(self, epoch: int) -> None:
-        """Shows everything up to `epoch`: whoever could take over has it."""
+    def show(self, epoch: int) -> bool:
+        """Shows all up to `epoch`, which whoever could take over has; tells if that is news."""
         with self._showing:
+            if self._closed:
+                return False
+            before = self._shown.next
             for number in range(self._shown.next, min(epoch + 1, self.log.next)):
                 shown = self.log.read(number).with_header(stream=self._shown.stream)
                 if self._shown.first == self._shown.next:
                     self._shown.start_at(number)
                 self._shown.append(shown)
             self.log.trim(self._shown.next)
+            return self._shown.next > before
+
+    def close(self) -> None:
+        """Shows nothing more: whoever is started again has logs of its own in these folders."""
+        with self._showing:
+            self._closed = True
 
     def take(self, peer: Peer, epoch: int) -> None:
         """Takes what the writer at `peer` has not shown yet, up to `epoch`, and what it has shown.

@@ -19,7 +19,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from unbroken.checkpoints import fork
@@ -32,12 +32,41 @@ from unbroken.node.lines import PlanFor
 from unbroken.node.preparation import Preparation
 from unbroken.node.replica import Replica
 from unbroken.streams.copy_log import extend_log
-from unbroken.streams.flight import POLL_S, Peer, checked_name
+from unbroken.streams.flight import POLL_S, Command, Peer, checked_name
 from unbroken.streams.needs import ACK_AGAIN_S, ack
 
 #: Between two attempts at a writer that does not answer, or whose shipment cannot be taken.
 RETRY_S = 0.2
 TROUBLE_S = 1.0
+
+
+class Patient:
+    """A peer that is waited for without `busy`: one that is frozen must not hold up a take-over.
+
+    What it answers after `stop` is of no use, and nothing that comes of it may be done any more.
+    """
+
+    def __init__(self, peer: Peer, busy: threading.Lock, stop: threading.Event) -> None:
+        self._peer, self._busy, self._stop = peer, busy, stop
+        self.address = peer.address
+
+    def act(self, command: Command, **how: Any) -> Any:
+        """As `Peer.act`, called with `busy`."""
+        return self._without(self._peer.act, command, **how)
+
+    def get(self, command: Command, **how: Any) -> Any:
+        """As `Peer.get`, called with `busy`."""
+        return self._without(self._peer.get, command, **how)
+
+    def _without(self, call: Callable[..., Any], command: Command, **how: Any) -> Any:
+        self._busy.release()
+        try:
+            answer = call(command, **how)
+        finally:
+            self._busy.acquire()
+        if self._stop.is_set():
+            raise Unreachable(f"{self.address} was waited for in vain: this standby has ended")
+        return answer
 
 
 class Standby:
@@ -53,17 +82,20 @@ class Standby:
         giver: str,
         interval_s: float,
         expect: Callable[[str], None] = lambda client: None,
+        clients: Callable[[], Sequence[str]] = list,
     ) -> None:
-        """`expect` is told the clients of the writer: its copy of the log is kept for them too."""
+        """`expect` is told the clients of the writer: its copy of the log is kept for them too.
+        `clients` are those that have found this copy, perhaps before they could find the writer.
+        """
         self.replica = replica
-        self._expect = expect
+        self._expect, self._clients = expect, clients
         self._book = book
         #: The writer's door; "" while nobody writes.
         self.giver = giver
         self._interval_s = interval_s
         self._peer: Peer | None = None
         self._stop = threading.Event()
-        #: Held while a shipment is being taken, or the replica is changed.
+        #: Held while something is changed here: not while the writer is waited for.
         self._busy = threading.Lock()
         self._preparation = Preparation(replica, plan, rehearse, stop=self._stop, busy=self._busy)
         self._known = Known(checksum)
@@ -72,6 +104,8 @@ class Standby:
         self._acked, self._acked_s = -1, 0.0
         #: What producers may have trimmed already on this replica's word, if it once wrote.
         self._floor: int | None = None
+        #: The newest term under which this replica has spoken to producers, in whatever part.
+        self._spoke = 0
         #: Whether it could take over: it has all that was shipped, if anything was.
         self.ready = False
         #: The newest epoch that it holds.
@@ -103,7 +137,7 @@ class Standby:
             self._stop.wait(TROUBLE_S if self.trouble else RETRY_S)
 
     def _prepare(self) -> None:
-        if self.epoch >= 0:
+        if self.epoch >= 0 and self._floor is not None:  # It would be held under a term of before.
             self._preparation.look(now_s=time.monotonic())
 
     def _follow(self, peer: Peer) -> None:
@@ -112,6 +146,7 @@ class Standby:
         question = {
             "do": "shippable", "fragment": self.replica.fragment.name, "taker": self.replica.name,
             "after": self.epoch, "wait_s": wait_s,
+            "clients": [] if self.shipments else list(self._clients()),
         }  # fmt: skip
         newest = peer.act(question, timeout_s=2 * POLL_S)
         if newest is None:
@@ -119,11 +154,12 @@ class Standby:
         if newest > self.epoch:
             with self._busy:
                 if not self._stop.is_set():
+                    patient: Any = Patient(peer, self._busy, self._stop)
                     # Before anything is trimmed here: one that is away speaks to nobody.
                     stream = {"do": "consumers", "stream": self.replica.fragment.name}
-                    for client in peer.act(stream):
+                    for client in patient.act(stream):
                         self._expect(checked_name(client))
-                    self._take(peer)
+                    self._take(patient)
         self.trouble = ""
         # Without anything taken: it has nothing yet, and needs no more than that.
         self.ready = self.epoch + 1 >= self._trimmed() and (self.epoch >= 0 or newest < 0)
@@ -147,6 +183,8 @@ class Standby:
             peer, replica.fragment.name, replica.folder,
             with_watermarks=replica.notes_watermarks, before_seen=copy_output, known=self._known,
         )  # fmt: skip
+        if self._stop.is_set():
+            return  # It takes over, or leaves, since the last call.
         # What this node once made itself is superseded.
         fork.forget_terms(self.replica.folder, below=self.replica.term)
         self.epoch = shipped.epoch
@@ -160,12 +198,16 @@ class Standby:
         over again only when what it holds has got as far.
         """
         if self._floor is None:
-            needs = []
+            needs, terms = [], [0]
             for stream in self.replica.fragment.inputs:
                 told = self._book.ask_all(stream, {"do": "seed", "consumer": self.replica.name})
                 if not told:
                     raise Unreachable(f"nobody who serves {stream!r} answers")
                 needs += [int(each["need"] or 0) for each in told]
+                terms += [int(each["term"]) for each in told]
+            # It may have lost what it had, or forgotten it: they believe no term of before.
+            self._spoke = max(terms)
+            fork.count_on(self.replica.folder, after=self._spoke)
             self._floor = max(needs)
         return self._floor
 
@@ -177,10 +219,13 @@ class Standby:
     def acks(self) -> list[tuple[str, dict[str, Any]]]:
         """What to tell the producers, if there is news: they keep what is not held here."""
         epoch, now_s = self.epoch, time.monotonic()
+        if self._floor is None:
+            return []  # Under which term is not known yet.
         if epoch < 0 or (epoch == self._acked and now_s < self._acked_s + ACK_AGAIN_S):
             return []
         self._acked, self._acked_s = epoch, now_s
-        what = ack(self.replica.name, self.replica.term, epoch)
+        term = max(self.replica.term, self._spoke)
+        what = ack(self.replica.name, term, epoch, placed=self.replica.placed)
         return [(name, what) for name in self.replica.fragment.inputs]
 
     def end(self) -> None:
@@ -193,7 +238,7 @@ class Standby:
         if self._peer is not None:
             self._peer.close()
         with self._busy:
-            pass  # Nothing is being taken any more, and no query is being started.
+            pass  # Nothing is being changed any more, and no query is being started.
 
     def status(self) -> dict[str, Any]:
         """What `unbroken status` shows of it."""

@@ -112,7 +112,7 @@ def _after_hole(
     book.stand_alone(stream, replica.name, int(told["term"]))
     served.stand_alone(int(told["term"]))
     begin, replaced = _consumers_have(
-        served, partial(_newest_complete, book, replica.fragment.inputs), control,
+        served, partial(_newest_complete, book, replica.fragment.inputs), control, book,
         sealed=partial(_newest_complete, book, sources),
     )  # fmt: skip
     if begin.first == 0:
@@ -127,11 +127,17 @@ def _after_hole(
         hole = {"do": "hole", "stream": stream, "node": node, "first": first, "last": last,
                 "replaced": replaced}  # fmt: skip
         recorded: dict[str, Any] = control.act(hole, timeout_s=5.0)
+        if int(recorded["last"]) < last:
+            # Of an attempt before this one, which may have been live, acked, and be lost as well.
+            begins = max(each["first"] for each in _extents(book, replica.fragment.inputs))
+            if int(recorded["last"]) + 1 < begins:
+                recorded = control.act({**hole, "longer": True}, timeout_s=5.0)
         first, last = int(recorded["first"]), int(recorded["last"])
         served.turn_away([*replaced, *begin.behind])
         # On record, so nobody will ask for what lies before.  Its rows are counted when its last
         # epoch has come, which a producer cannot make while its log is full for those before.
-        word = ack(replica.name, FIRST_TERM, -1) | {"need": first, "overtakes": gone}
+        word = ack(replica.name, FIRST_TERM, -1, placed=replica.placed)
+        word |= {"need": first, "overtakes": gone}
         for each in replica.fragment.inputs:
             book.tell(each, word)
     before = [(one, end, rows) for one, end, rows in told["holes"] if end < first]
@@ -148,7 +154,8 @@ def _after_hole(
 
 
 def _consumers_have(
-    served: Served, newest: Callable[[], int], control: Peer, *, sealed: Callable[[], int]
+    served: Served, newest: Callable[[], int], control: Peer, book: BookReader, *,
+    sealed: Callable[[], int],
 ) -> tuple[Begin, list[str]]:  # fmt: skip
     """Where the stream goes on: one more than the newest epoch that any consumer has, 0 if none is
     there, and earlier for fragments no copy of which has that.
@@ -159,6 +166,8 @@ def _consumers_have(
     silent: list[str] = []
     replaced: list[str] = []
     while True:
+        # Also for a moment, in between: nobody could read in the book whom to ask now.
+        began_s = max(began_s, book.silent_s)
         waited_s = time.monotonic() - began_s
         if waited_s > ASK_S_MIN:
             told = control.act({"do": "not_asking", "stream": served.log.stream})
@@ -188,9 +197,9 @@ def _consumers_have(
         time.sleep(LOOK_S)
 
 
-def _extents(book: BookReader, streams: Sequence[str]) -> list[dict[str, int]]:
+def _extents(book: BookReader, streams: Sequence[str]) -> list[dict[str, Any]]:
     return [book.wait_for(stream, START_S_MAX) for stream in streams]
 
 
 def _newest_complete(book: BookReader, streams: Sequence[str]) -> int:
-    return min(extent["next"] for extent in _extents(book, streams)) - 1
+    return min(int(extent["next"]) for extent in _extents(book, streams)) - 1

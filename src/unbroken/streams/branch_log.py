@@ -10,12 +10,12 @@
 
 >>> import tempfile, pyarrow as pa
 >>> said = BranchLog(Path(tempfile.mkdtemp()) / "tentative", "alerts")
->>> said.begin("3@node-1", after=411)
+>>> said.begin("1.3@node-1", after=411)
 >>> said.append(Epoch.of("alerts", 412, pa.table({"n": [1]}), kind="tentative"))
 >>> branch, headers = said.news("", 0, wait_s=0)
 >>> branch, [header.number for header in headers]
-('3@node-1', [412])
->>> said.end(); said.news("3@node-1", 413, wait_s=0)
+('1.3@node-1', [412])
+>>> said.end("1.3@node-1"); said.news("1.3@node-1", 413, wait_s=0)
 ('', [])
 """
 
@@ -43,7 +43,7 @@ class BranchLog:
 
     def begin(self, branch: str, *, after: int) -> None:
         """`branch` speaks from now on, about what comes after epoch `after`."""
-        log = EpochLog(self._folder / branch.replace("@", "-"), self.stream)
+        log = EpochLog(self._folder_of(branch), self.stream)
         log.start_at(after + 1)
         with self._changed:
             self.branch, self._log = branch, log
@@ -91,9 +91,13 @@ class BranchLog:
         """How many bytes of rows are kept."""
         return self._log.bytes if self._log is not None else 0
 
-    def end(self) -> None:
-        """The branch speaks no more."""
+    def end(self, branch: str) -> None:
+        """`branch` speaks no more; another one may speak by now."""
         with self._changed:
-            self.branch, self._log = "", None
-            self._changed.notify_all()
-        shutil.rmtree(self._folder, ignore_errors=True)
+            if self.branch == branch:
+                self.branch, self._log = "", None
+                self._changed.notify_all()
+        shutil.rmtree(self._folder_of(branch), ignore_errors=True)
+
+    def _folder_of(self, branch: str) -> Path:
+        return self._folder / branch.replace("@", "-")

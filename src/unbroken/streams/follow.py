@@ -85,6 +85,8 @@ class Follower(Bodies):
         self._peers: dict[str, Peer] = {}
         #: Replicas that no longer have what we need.
         self._gone: set[str] = set()
+        #: Whom the book named last; not everybody is listened to yet.
+        self._named: set[str] = set()
         self.by_headers = by_headers
         #: Whether the book names one replica: nobody else could announce an epoch.
         self._alone = False
@@ -178,6 +180,7 @@ class Follower(Bodies):
         if isinstance(found, Serving) and not self._heeds(*found.alone):
             return
         self._alone = len(found) == 1
+        self._named = set(found)
         with self._watching:
             for replica, address in found.items():
                 listener = self._listeners.get(replica)
@@ -255,7 +258,7 @@ class Follower(Bodies):
                 with self._changed:
                     self._merge.lost(replica)
                     self._gone.add(replica)
-                    nobody = self._gone >= self._listeners.keys()
+                    nobody = self._gone >= self._everybody
                     if nobody:
                         self._error = error
                         self._changed.notify_all()
@@ -269,6 +272,11 @@ class Follower(Bodies):
                     self._error = error
                     self._changed.notify_all()
                 return
+
+    @property
+    def _everybody(self) -> set[str]:
+        """Who may have what one of them has not."""
+        return self._named | set(self._listeners)
 
     def _hear(self, replica: str, peer: Peer) -> None:
         """Asks for news once, and tells the merge."""
@@ -308,7 +316,7 @@ class Follower(Bodies):
         with self._changed:
             self._gone.discard(replica)
             self._merge.announced(replica, headers)
-            if self._merge.refused.keys() >= self._listeners.keys():
+            if self._merge.refused.keys() >= self._everybody:
                 raise DivergenceError(
                     "; ".join(self._merge.refused.values()),
                     hint="all replicas must run one version of the query, with equal settings",

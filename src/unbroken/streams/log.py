@@ -73,7 +73,7 @@ class EpochLog:
         for path in sorted(self.folder.glob(f"*{disk.TEMPORARY}")):
             path.unlink()  # A writer died before its rename: the epoch was never there.
         for path in sorted(self.folder.glob("*.arrow")):
-            number = int(path.name.split(".", 1)[0])
+            number = number_of(path)
             header = _header_in(path)
             if number in self._headers:
                 # Its process died while the epoch was given up: the gap counts.
@@ -239,6 +239,11 @@ class EpochLog:
                 raise self._gone(start)
             return [self._headers[n] for n in range(start, min(self._next, start + most))]
 
+    def held(self, at_least: int = 0) -> list[Header]:
+        """Headers of all that it holds from `at_least` on, oldest first: one moment of it."""
+        with self._changed:
+            return [self._headers[n] for n in range(max(at_least, self._first), self._next)]
+
     def read(self, number: int) -> Epoch:
         """One epoch with its rows, its checksum compared."""
         with self._changed:
@@ -308,6 +313,15 @@ class EpochLog:
         )
 
 
+def number_of(path: Path) -> int:
+    """The number of the epoch in a file of a log.
+
+    >>> number_of(Path("000000000412.1c291ca3.arrow"))
+    412
+    """
+    return int(path.name.split(".", 1)[0])
+
+
 def drop_torn_tail(folder: Path) -> None:
     """After a reboot: nothing counts from the first epoch on that is torn or missing.
 
@@ -316,7 +330,7 @@ def drop_torn_tail(folder: Path) -> None:
     """
     torn, before = False, -1
     for path in sorted(folder.glob("*.arrow")):
-        number = int(path.name.split(".", 1)[0])
+        number = number_of(path)
         torn = torn or 0 <= before < number - 1 or not is_whole(path)
         before = number
         if torn:

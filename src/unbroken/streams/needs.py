@@ -14,6 +14,9 @@
   and twice: an older term changes nothing.  A replica that was removed is barred: it was perhaps
   only paused, and must neither hold back trimming with its next word nor be believed.  A newcomer
   holds back what the survivor does whose state it is given.
+* An ack says under which of control's terms its replica was *placed*.  One that is placed anew on
+  the same node begins empty and counts its own terms from 1: a late ack of its life before, which
+  promised more than this one has, could not be told from its own.
 * A follower that nobody declared holds nothing back; for it the newest `KEEP_EPOCHS` stay.
 * An ack may carry a *seed*: what the consumer's successor must know to begin at `need`.  What it
   says is nobody's business here; the newest one is kept with its need, and given to the successor.
@@ -54,15 +57,17 @@ SEED_BYTES_MAX = 32 << 10
 Seed = Mapping[str, Any]
 
 
-def ack(consumer: str, term: int, processed: int) -> dict[str, Any]:
+def ack(consumer: str, term: int, processed: int, *, placed: int = 0) -> dict[str, Any]:
     """What a consumer tells its producers when it has processed an epoch for good.
 
-    >>> ack("totals@node-1", 3, 41)["need"]
+    A replica says under which of control's terms it was `placed`.
+
+    >>> ack("totals@node-1", 3, 41, placed=7)["need"]
     42
     """
     return {
         "do": "ack", "consumer": consumer, "term": term, "processed": processed,
-        "need": processed + 1,
+        "need": processed + 1, "placed": placed,
     }  # fmt: skip
 
 
@@ -138,7 +143,7 @@ class Needs:
 
     def record(
         self, consumer: str, *, term: int, processed: int, need: int, seed: Seed | None = None,
-        owed_to: str = "", overtakes: str = "",
+        owed_to: str = "", overtakes: str = "", placed: int = 0,
     ) -> None:  # fmt: skip
         """Takes an ack; a consumer that was not expected is expected from now on.
 
@@ -156,6 +161,12 @@ class Needs:
             raise FenceError(
                 f"ack of {consumer} refused: it was removed",
                 hint="this replica was replaced; it should stop and rejoin as a spare",
+            )
+        if placed < self.ruling(consumer):
+            raise FenceError(
+                f"ack of {consumer} refused: it was placed under term {placed}, and anew under "
+                f"{self.ruling(consumer)}",
+                hint="its next beat tells this replica where it stands",
             )
         if term < known:
             raise FenceError(

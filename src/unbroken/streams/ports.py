@@ -7,6 +7,9 @@
   away, they reach somebody else: one of Spark's own sockets took our first four bytes for a length,
   and the JVM ran out of memory.  On loopback a call can even be connected with itself.
 * So doors keep out of the kernel's range, and a port is claimed as long as its door is open.
+* A process does not claim the same port twice, as long as there are others: whoever still knocks
+  at its old door from here shares the connection, and a call to the new door would be told for half
+  a second more that nobody is there.
 """
 
 from __future__ import annotations
@@ -19,7 +22,10 @@ from unbroken.errors import PortInUse
 
 PORT_MIN, PORT_MAX = 20_000, 32_767
 TRIES = 100
+#: Ports that doors of this process have had are left out; so many of them.
+LEFT_OUT_MAX = 4096
 _KERNELS = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_had: dict[int, None] = {}
 
 
 class Claim:
@@ -34,12 +40,19 @@ class Claim:
         # gRPC sets SO_REUSEPORT, so two servers would share a port without a word, and one that is
         # only looked at may be taken by two.  The port of the same number that nobody uses, UDP's,
         # is bound by one alone.
+        why: object = "every port that was tried was had before"
         for _ in range(TRIES):
             port = _any_port(host)
             self._held = socket.socket(type=socket.SOCK_DGRAM)
+            if port in _had:
+                self._held.close()
+                continue
             try:
                 self._held.bind((host, port))
                 self.port = free_port(host, port)
+                _had[port] = None
+                if len(_had) > LEFT_OUT_MAX:
+                    del _had[next(iter(_had))]
                 return
             except (OSError, PortInUse) as error:
                 self._held.close()

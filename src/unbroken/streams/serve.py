@@ -64,12 +64,13 @@ class StreamDoor:
 
     def _headers(self, command: Command) -> list[str]:
         served = self[command["stream"]]
-        log = served.log
+        log, later = served.log, served.begins_later
         start = log.first if command["from"] is None else int(command["from"])
         if command["from"] is not None:
             self._asked(served, command, start)
         self._wait(served, start, command)
-        if served.begins_later:
+        # Also if it has begun meanwhile: only a new question is told who may not have what is here.
+        if later:
             return []
         return [header.to_json() for header in log.headers(start)]
 
@@ -80,9 +81,10 @@ class StreamDoor:
     def _epoch(self, command: Command) -> pa.Table | None:
         served, number = self[command["stream"]], int(command["number"])
         if "consumer" in command:  # It may not be there yet.
+            later = served.begins_later
             self._asked(served, command, number)
             self._wait(served, number, command)
-            if served.begins_later or served.log.next <= number:
+            if later or served.log.next <= number:
                 return None
         return served.log.read(number).stamped()
 
@@ -100,7 +102,7 @@ class StreamDoor:
         # While it is not known where the stream begins, who asks may have more to say soon.
         served.log.wait(number, HEARING_S if served.begins_later else wait_s)
 
-    def _extent(self, command: Command) -> dict[str, int]:
+    def _extent(self, command: Command) -> dict[str, Any]:
         served = self[command["stream"]]
         if served.begins_later:
             raise Unreachable(
@@ -108,7 +110,9 @@ class StreamDoor:
                 f"asked how far they are (missing: {', '.join(served.unheard) or 'none'})",
                 hint="try again in a moment",
             )
-        return {"first": served.log.first, "next": served.log.next}
+        return {
+            "first": served.log.first, "next": served.log.next, "processed": served.processed,
+        }  # fmt: skip
 
     def _expect(self, command: Command) -> dict[str, int]:
         served = self[command["stream"]]
@@ -129,11 +133,13 @@ class StreamDoor:
             processed=int(command["processed"]), need=int(command["need"]),
             seed=command.get("seed"), owed_to=_name_or_nobody(command.get("owed_to")),
             overtakes=_name_or_nobody(command.get("overtakes")),
+            placed=int(command.get("placed", 0)),
         )  # fmt: skip
 
     def _seed(self, command: Command) -> dict[str, Any]:
-        need, seed = self[command["stream"]].seed(checked_consumer(command["consumer"]))
-        return {"need": need, "seed": seed}
+        served, consumer = self[command["stream"]], checked_consumer(command["consumer"])
+        need, seed = served.seed(consumer)
+        return {"need": need, "seed": seed, "term": served.term(consumer)}
 
     def _tentative(self, command: Command) -> dict[str, Any] | None:
         said = self[command["stream"]].tentative

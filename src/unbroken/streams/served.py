@@ -1,35 +1,25 @@
 """A stream that is served: its log, whom it is kept for, and what may be trimmed.
 
     log ─▶ Served ─▶ StreamDoor (`serve`)        acks ─▶ Needs ─▶ trim
-             └─ beside the log: terms and names of consumers; seeds
+             └─ beside the log: terms and names of consumers; seeds (`notes`)
 
-What consumers said under which term is kept on disk beside the log: a producer that restarted must
-not believe a replica that was replaced before (invariant 5).
-
-Seeds are in a file of their own, written before anything is trimmed because of the ack that brought
-them: otherwise a producer killed in between would know only an older seed, whose epochs are gone.
-The disk is not waited for: a seed comes with nearly every ack, and what was written is there after
-a kill -9.  After a power cut an older seed may be found, or none; then the take-over finds that its
-epochs are gone and says so.
+Nothing is trimmed before what allows it is noted: whoever is started again must not know less.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from unbroken.epochs import Epoch
-from unbroken.errors import EpochGone, UnbrokenError
-from unbroken.streams import disk
+from unbroken.errors import EpochGone, UnbrokenError, Unreachable
 from unbroken.streams.branch_log import BranchLog
 from unbroken.streams.hole import UNNAMED, Begin, Positions
 from unbroken.streams.log import EpochLog
 from unbroken.streams.needs import CLIENTS_MAX, UNDECLARED_EPOCHS, Needs, Seed
+from unbroken.streams.notes import Notes
 from unbroken.streams.standstill import Extent, Standstill, owed_to
 
 #: Within this time whoever follows the stream has found a new replica of it, and asked by name:
@@ -65,6 +55,8 @@ class Served:
         self._since_s = time.monotonic()
         #: What is said beyond the stable epochs while input is cut off; None if that never happens.
         self.tentative: BranchLog | None = None
+        #: Called when a log that was full is trimmed; not under any lock of this one.
+        self.made_room: Callable[[], None] = lambda: None
         #: While true, followers are heard and told nothing: where a hole begins depends on them.
         self.begins_later = begins_later
         #: The term under which this replica stands alone; 0: it does not, or has not begun to.
@@ -72,6 +64,7 @@ class Served:
         #: Consumers that another copy has replaced, until they are made anew from it.
         self._turned_away: set[str] = set()
         self._shown_from = 0
+        self._closed = False
         self._keep = keep
         self._bytes_max, self._by_clock = bytes_max, by_clock
         self._standstill = Standstill()
@@ -80,15 +73,9 @@ class Served:
         #: When each consumer was last declared.
         self._expected_s: dict[str, float] = {}
         self._lock = threading.Lock()
-        self._file = log.folder / "consumers.json"
-        self._seeds_file = log.folder / "seeds.json"
-        known = json.loads(self._file.read_bytes()) if self._file.exists() else {}
-        seeds = _read_seeds(self._seeds_file)
-        self.needs = Needs(known.get("terms"), known.get("ruled"), seeds)
-        self._declared: set[str] = set(known.get("declared", []))
-        self._saved = self._note()
-        #: As it is on disk; what was read there is written anew, for it may be of another ruling.
-        self._seeds_saved: Mapping[str, Any] | None = None if seeds else {}
+        self._notes = Notes(log.folder)
+        self.needs = Needs(**self._notes.found)
+        self._declared = self._notes.declared
         self._let_in(consumers)
         for consumer in [*consumers, *self._declared]:
             if not self.needs.barred(consumer):
@@ -98,6 +85,7 @@ class Served:
     def expect(self, consumer: str, *, term: int = 0, like: str | None = None) -> None:
         """`consumer` holds back trimming from now on, also after a restart of this producer."""
         with self._lock:
+            self._check_open()
             self._check_room(consumer)
             self.needs.expect(consumer, term=term, like=like)
             self._turned_away.discard(consumer)
@@ -132,9 +120,22 @@ class Served:
                 hint="follow it without a name: nothing is kept for such a client while it is away",
             )
 
+    def close(self) -> None:
+        """Another one is about to serve this log: nothing is taken, noted or trimmed any more.
+
+        Who has found this one before it went is told to say it again.
+        """
+        with self._lock:
+            self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unreachable(f"{self.log.stream} is being started again", hint="say it again")
+
     def release(self, consumer: str, *, term: int = 0) -> None:
         """`consumer` will not come back."""
         with self._lock:
+            self._check_open()
             self.needs.remove(consumer, term=term)
             if term == 0 or self.needs.barred(consumer):
                 self._declared.discard(consumer)
@@ -149,6 +150,8 @@ class Served:
         """
         now = set(replicas)
         with self._lock:
+            if self._closed:
+                return  # Said anew to whoever serves it next.
             new = now - self.needs.processed.keys()
             if self._let_in(replicas):
                 self._save()
@@ -177,13 +180,14 @@ class Served:
 
     def ack(
         self, consumer: str, *, term: int, processed: int, need: int, seed: Seed | None = None,
-        owed_to: str = "", overtakes: str = "",
+        owed_to: str = "", overtakes: str = "", placed: int = 0,
     ) -> None:  # fmt: skip
         """Takes an ack and trims what nobody may ask for any more."""
         with self._lock:
+            self._check_open()
             self.needs.record(
                 consumer, term=term, processed=processed, need=need, seed=seed, owed_to=owed_to,
-                overtakes=overtakes,
+                overtakes=overtakes, placed=placed,
             )  # fmt: skip
         self.trim()
 
@@ -191,6 +195,11 @@ class Served:
         """The need of `consumer`, and the newest seed that its acks carried."""
         with self._lock:
             return self.needs.seed(consumer)
+
+    def term(self, consumer: str) -> int:
+        """The newest of its own terms under which `consumer` has spoken; 0: it has not."""
+        with self._lock:
+            return self.needs.terms.get(consumer, 0)
 
     @property
     def owed(self) -> int:
@@ -224,10 +233,10 @@ class Served:
 
     @property
     def _extent(self) -> Extent:
-        full = self._bytes_max is not None and self.log.bytes >= self._bytes_max
+        full = self._is_full
         first, after = self.log.first, self.log.next
         if full and self._by_clock:
-            headers = reversed(self.log.headers(first, most=after))
+            headers = reversed(self.log.held())
             after = next((header.number + 1 for header in headers if header.rows), first)
         return Extent(first, after, full)
 
@@ -307,21 +316,30 @@ class Served:
         """Trims what nobody may ask for any more; for streams that nobody acks, now and then."""
         # Under the lock: whoever is expected meanwhile must find what it was promised.
         with self._lock:
+            if self._closed:
+                return
             self._save()
             if not self._may_trim():
                 return
+            before, was_full = self.log.first, self._is_full
             newest = self.log.next - 1
             self._trim(self.needs.trim_below(newest=newest, keep=self._keep))
             met = time.monotonic() > self._since_s + MET_S
-            if met and self._bytes_max is not None and self.log.bytes >= self._bytes_max:
+            if met and self._is_full:
                 # Strangers go first, or everybody would wait for those who may never come.
                 unneeded = self.needs.trim_below(newest=newest, keep=0)
                 self._trim(min(unneeded, self._half()))
+        if was_full and self.log.first > before:
+            self.made_room()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._bytes_max is not None and self.log.bytes >= self._bytes_max
 
     def _half(self) -> int:
         """The first epoch of those that fill half of what the log may hold."""
         first, held = self.log.next, 0
-        for header in reversed(self.log.headers(self.log.first, most=self.log.next)):
+        for header in reversed(self.log.held()):
             held += header.bytes
             if 2 * held > (self._bytes_max or 0):
                 break
@@ -333,6 +351,12 @@ class Served:
         """All that are expected."""
         with self._lock:
             return list(self.needs.processed)
+
+    @property
+    def processed(self) -> dict[str, int]:
+        """How far each replica that is expected has got, as far as it has said."""
+        with self._lock:
+            return {name: to for name, to in self.needs.processed.items() if "@" in name}
 
     @property
     def clients(self) -> list[str]:
@@ -351,36 +375,8 @@ class Served:
         with self._lock:
             return self.needs.laggard(first=self.log.first, after=self.log.next)
 
-    def _note(self) -> dict[str, Any]:
-        return {
-            "terms": dict(self.needs.terms),
-            "declared": sorted(self._declared),
-            "ruled": dict(self.needs.ruled),
-        }
-
-    @property
-    def _has_news(self) -> bool:
-        """Whether what must outlast a restart is not on disk as it is now."""
-        # Asked with every ack: a note is made only when there is news.
-        saved = self._saved
-        return (
-            self.needs.terms != saved["terms"] or self.needs.ruled != saved["ruled"]
-            or len(self._declared) != len(saved["declared"])
-            or not self._declared.issuperset(saved["declared"])
-        )  # fmt: skip
-
     def _save(self) -> None:
-        """Writes what changed; compared with the disk, so that a failed write is made up for."""
-        # Seeds first: a newcomer that the other note knows, but whose seed got lost, would not be
-        # given it again.  A seed that only this note knows is of another ruling, and ignored.
-        seeds = self.needs.seeds
-        if seeds != self._seeds_saved:
-            disk.write_whole(self._seeds_file, [json.dumps(seeds).encode()])
-            self._seeds_saved = seeds
-        if self._has_news:
-            note = self._note()
-            disk.write_whole(self._file, [json.dumps(note).encode()], sync=True)
-            self._saved = note
+        self._notes.save(self.needs, self._declared)
 
     def status(self) -> dict[str, Any]:
         """What `unbroken status` shows of the stream."""
@@ -395,11 +391,3 @@ class Served:
                 "holder": self.needs.holder,
                 "standstill": self._stands_still(),
             }
-
-
-def _read_seeds(path: Path) -> Mapping[str, Any]:
-    with contextlib.suppress(OSError, ValueError):  # None yet, or torn by a power cut.
-        seeds = json.loads(path.read_bytes())
-        if isinstance(seeds, dict):
-            return seeds
-    return {}

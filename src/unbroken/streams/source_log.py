@@ -36,7 +36,7 @@ from unbroken.errors import BackpressureError, DefinitionError
 from unbroken.streams import disk
 from unbroken.streams.giving_up import GIVE_UP, WAIT, too_old
 from unbroken.streams.journal import Journal
-from unbroken.streams.log import EpochLog, is_whole
+from unbroken.streams.log import EpochLog, is_whole, number_of
 
 #: Producers remembered for duplicate removal, the longest silent forgotten first.
 PRODUCERS_MAX = 256
@@ -108,6 +108,9 @@ class SourceLog:
             self._check_schema(self.log.read(last.number).table.schema)
             self._sequences.update(last.sequences)
         journals = sorted(self._folder.glob("open-*.journal"))
+        if last is None and journals:
+            # The only file that was kept did not survive a power cut: numbers go on all the same.
+            self.log.start_at(_number(journals[0]))
         for path in journals:
             if _number(path) < self.log.next:
                 # Sealed before the restart, and its file was found whole, if not trimmed since.
@@ -188,16 +191,17 @@ class SourceLog:
                 return Receipt(self.open_number, 0, 0, repeated=True)
             if self.full and self._when_full == GIVE_UP:
                 self._give_up_oldest()
-            if self.full:
-                raise self._full(holder, standstill())
-            assert self._journal is not None
-            taken, ahead = self._split_future(table, now_s)
-            # First, because a send that is repeated would not tell of them again.
-            self._keep_bad_rows(ahead)
-            self._journal.append(taken, producer, sequence)
-            self._take(taken, producer, sequence)
-            self.set_aside += ahead.num_rows
-            return Receipt(self.open_number, taken.num_rows, ahead.num_rows, repeated=False)
+            if not self.full:
+                assert self._journal is not None
+                taken, ahead = self._split_future(table, now_s)
+                # First, because a send that is repeated would not tell of them again.
+                self._keep_bad_rows(ahead)
+                self._journal.append(taken, producer, sequence)
+                self._take(taken, producer, sequence)
+                self.set_aside += ahead.num_rows
+                return Receipt(self.open_number, taken.num_rows, ahead.num_rows, repeated=False)
+        # Not under the lock: who knows why holds its own, and may be waiting to trim (deadlock).
+        raise self._full(holder, standstill())
 
     def _is_known(self, producer: str, sequence: int) -> bool:
         return sequence <= self._sequences.get(producer, -1)
@@ -232,8 +236,7 @@ class SourceLog:
 
     def _give_up_oldest(self) -> None:
         """Makes room: the oldest epochs become gaps."""
-        headers = self.log.headers(self.log.first, most=self.log.next)
-        sizes = {header.number: header.bytes for header in headers}
+        sizes = {header.number: header.bytes for header in self.log.held()}
         held = self.log.bytes + self._open_bytes
         numbers = too_old(sizes, held=held, limit=self._log_bytes_max)
         if not numbers:
@@ -254,6 +257,10 @@ class SourceLog:
     def trim(self, below: int) -> None:
         """Consumers have acked: old epochs may go, and senders that wait may go on."""
         with self._room:
+            if self._unsynced and not self.full:
+                # What is not on disk yet may be lost, and with it who has sent what: the newest one
+                # that is there tells.  (Full, it has to make room: syncing takes a second at most.)
+                below = min(below, number_of(self._unsynced[0][1]) - 1)
             if self.log.trim(below):
                 self._waited = False
                 self._room.notify_all()

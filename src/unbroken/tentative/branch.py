@@ -19,6 +19,10 @@
 * *process*: once on the branch, an input that is behind is not waited for any more; one that keeps
   up is, like any other.  *delay*: every epoch waits its bound, for fewer tentative rows.
   *suspend*: wait, whatever it takes; consistency first.
+* The first wait is the whole bound, or a short failure would not be masked.  On the branch an epoch
+  waits only as long as leaves time for the work, as the last ones took it.  And while the stable
+  line's query starts, which keeps a machine busy for seconds, nobody waits by choice: an epoch that
+  is begun at the last moment would be late.
 * While the stable line catches up, and is near, the branch gives it the bound to arrive: otherwise
   two that do the same work side by side would never meet.
 * Windows close by the lowest watermark.  In the branch an input that is missing follows the lowest
@@ -239,26 +243,34 @@ class Silence:
         return self.waited_s(number, now_s=complete_s)
 
     def due_s(
-        self, number: int, *, tentative: bool = False, near: bool = False
+        self, number: int, *, tentative: bool = False, near: bool = False, work_s: float = 0.0,
+        hurry: bool = False,
     ) -> float | None:  # fmt: skip
         """When epoch `number` goes on without what is missing; None if it waits.
 
         `tentative`: the branch exists already, and `near` says that the stable line will soon be
-        where it is.
+        where it is.  Its last epochs took `work_s`.  In a `hurry` it does not wait by choice.
 
         >>> silence = Silence(["a", "b"], Bound(1.0, DELAY), committed=2)
         >>> silence.due_s(3) is None                   # nothing of it is here
         True
         >>> silence.arrived("a", 3, now_s=5.0); silence.due_s(3, tentative=True)
         5.9
+        >>> silence.due_s(3, tentative=True, work_s=0.5), silence.due_s(3, work_s=0.5)
+        (5.5, 5.9)
+        >>> silence.arrived("a", 4, now_s=5.5); silence.due_s(4, tentative=True, hurry=True)
+        5.5
         """
         since_s, wait_s = self.waits_since_s(number), self.bound.wait_s
         if since_s is None or wait_s is None:
             return None
         silent = self.silent(number)
         late = [name for name in silent if self._keeps_up(name, number)]
-        if tentative and not near and not (late if self.bound.when_cut == PROCESS else silent):
+        waited_for = late if hurry or self.bound.when_cut == PROCESS else silent
+        if tentative and not waited_for and (hurry or not near):
             return since_s
+        if tentative:
+            wait_s = min(wait_s, max(0.0, self.bound.delay_s_max - work_s))
         moment_s = MOMENT_PART * self.bound.delay_s_max if late else 0.0
         return max(self._began_s(number, silent) + wait_s, since_s + moment_s)
 
@@ -284,6 +296,19 @@ class Silence:
         reasons = [f"{', '.join(silent)} silent for {silent_s:.1f} s"] if silent else []
         reasons += [f"{', '.join(said)} tentative"] if said else []
         return f"going tentative: {'; '.join(reasons)}"
+
+
+def branch_name(placed: int, term: int, replica: str) -> str:
+    """The name of a branch, which no other one has.
+
+    A replica's own terms begin anew if its node loses the disk; control's, under which it was
+    placed there, do not.  (Only a fragment without a policy stays placed as it was, and may begin
+    anew under the same name.)
+
+    >>> branch_name(2, 5, "alerts@node-3")
+    '2.5@node-3'
+    """
+    return f"{placed}.{term}@{replica.partition('@')[2]}"
 
 
 def queued_s(before_s: float, apart_us: int) -> float:

@@ -3,7 +3,7 @@
     max_delay="3s"  when_cut="process" | "delay" | "suspend"  when_healed="correct" | "converge"
 
 Refused, with the line of the user's file: words that are unknown, bounds that change nothing, and
-policies under which a branch could not be parked, or could not be given up by one copy alone.
+policies under which a branch could not be given up by one copy alone.
 
 This module only decides.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from unbroken.definitions import seconds
 from unbroken.errors import DefinitionError
-from unbroken.policies import Gap, Policy, Restart, Upstream
+from unbroken.policies import Policy, Restart
 from unbroken.tentative.branch import (
     CONVERGE,
     CORRECT,
@@ -44,10 +44,14 @@ def bound_of(
             hint=f"one of {', '.join(WHEN_HEALED)}",
         )
     if when_healed == CONVERGE and (max_delay is None or when_cut == SUSPEND):
+        way = (
+            "leave out when_cut='suspend', which waits for the input, however long"
+            if when_cut == SUSPEND
+            else 'say how long a result may wait for missing input: max_delay="3s"'
+        )
         raise DefinitionError(
             f"{where}: when_healed='converge', but nothing is ever tentative",
-            hint='say how long a result may wait for missing input: max_delay="3s"; or leave '
-            "out when_healed",
+            hint=f"{way}; or leave out when_healed",
         )
     if when_healed == CONVERGE and not isinstance(policy, Restart | None):
         raise DefinitionError(
@@ -74,10 +78,4 @@ def bound_of(
         )
     if when_cut == SUSPEND:
         return None
-    if isinstance(policy, Upstream | Gap):
-        raise DefinitionError(
-            f"{where}: max_delay with the policy {policy.text!r} is not there yet: a branch is "
-            "parked on a checkpoint",
-            hint="use ub.Active or ub.Passive, or no policy; or leave out max_delay",
-        )
     return Bound(delay_s, when_cut or PROCESS, when_healed or CORRECT)

@@ -46,7 +46,7 @@ from unbroken.testing.life import (
 )  # fmt: skip
 from unbroken.testing.network import Network
 from unbroken.testing.operators import OPERATORS
-from unbroken.testing.own import own_life, pieces_of
+from unbroken.testing.own import own_life, pieces_of, traits_of
 from unbroken.testing.shrink import smallest
 from unbroken.testing.sim import Result, Sim, simulate
 from unbroken.testing.variants import VARIANTS, variant
@@ -57,5 +57,5 @@ __all__ = [
     "ISOLATE", "JUMP", "KINDS", "LAG", "LOSE", "OPERATORS", "PAUSE", "POLICIES", "POWER", "REPEAT",
     "SLOW", "SMALL_KEEP_EPOCHS", "STUMBLE", "VARIANTS", "Checkers", "Fault", "Life", "Network",
     "Piece", "Result", "Sim", "Violation", "World", "own_life", "pieces_of",
-    "random_cut_life", "random_life", "simulate", "smallest", "variant",
+    "random_cut_life", "random_life", "simulate", "smallest", "traits_of", "variant",
 ]  # fmt: skip

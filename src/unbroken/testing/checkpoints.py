@@ -214,6 +214,13 @@ class Fork:
         """A new term that is empty."""
         return self._begin(path, Checkpoint(path.disk, path.disk.boot), None)
 
+    def count_on(self, path: Path, *, after: int) -> None:
+        """The next term comes after that one."""
+        terms = folder_of(path).terms
+        if max(terms, default=0) < after:
+            path.disk.room(path)
+            terms[after] = Checkpoint(path.disk, path.disk.boot)
+
     def hold(self, path: Path, *, with_watermarks: bool) -> Start | None:
         """A new term for a query that waits; None if there is nothing to go on from yet.
 

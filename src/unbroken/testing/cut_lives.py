@@ -6,7 +6,8 @@
 
 * Two relays, so that one input can be missing while the other one is there; behind them one to
   three fragments, most of them with a bound: chains, joins of the two, or of a source and a
-  fragment.  Fragments that are cut off may have no policy, copies, or a standby.
+  fragment.  Fragments that are cut off may have no policy, copies, or a standby; in some lives they
+  are rebuilt by another node.
 * Most faults are cuts between two nodes.  The others fall where a branch or a correction is under
   way: crashes, pauses, queries that die, a second cut.
 * In some lives fragments without a policy give up what they said, if their operator converges; some
@@ -23,6 +24,7 @@ from dataclasses import replace
 from random import Random
 
 from unbroken.control.placement import place
+from unbroken.policies.guarantee import gaps_before, guarantee
 from unbroken.policies.traits import OperatorClass
 from unbroken.tentative.branch import CONVERGE, DELAY, PROCESS
 from unbroken.testing.life import CALM_S, DIE_AT, EPOCH_S, SMALL_KEEP_EPOCHS, Fault, Life, Piece
@@ -32,6 +34,8 @@ from unbroken.testing.operators import OPERATORS
 BOUNDS_S = (1.0, 2.0, 2.0, 3.0)
 #: How many lives converge where they can, and how many of these die in the middle of that.
 CONVERGE_PART, DIE_PART = 0.35, 0.4
+#: In how many lives fragments with a bound are under upstream backup or gap.
+REBUILT_PART = 0.3
 _OTHERS = (
     "crash", "crash", "fuse", "fuse", "stumble", "stumble", "pause", "pause", "full", "lag",
     "others", "others",
@@ -54,6 +58,8 @@ def random_cut_life(seed: int, *, epochs: int = 200) -> Life:
     bounded = small.random() < 0.2
     if bounded:
         pieces = [_frugal(piece) for piece in pieces]
+    else:
+        pieces = _rebuilt(Random(f"rebuilt-{seed}"), pieces)
     read = {stream for piece in pieces for stream in piece.inputs}
     sinks = tuple(piece.name for piece in pieces if piece.name not in read)
     copies = max(piece.policy.copies for piece in pieces)
@@ -65,9 +71,37 @@ def random_cut_life(seed: int, *, epochs: int = 200) -> Life:
     return _converging(Random(f"converge-{seed}"), life)
 
 
+def _rebuilt(chance: Random, pieces: list[Piece]) -> list[Piece]:
+    """Perhaps the same, with fragments that are rebuilt by another node when theirs dies."""
+    if chance.random() >= REBUILT_PART:
+        return pieces
+    made: list[Piece] = []
+    for piece in pieces:
+        # Gaps at the end only: docs/simulator.md has what waits behind one that begins anew.
+        last = piece.name == pieces[-1].name
+        policy = chance.choice(("upstream", "gap" if last else "upstream"))
+        other = replace(piece, protection=policy)
+        if piece.max_delay is not None and chance.random() < 0.7 and _may_be_rebuilt(made, other):
+            piece = other
+        made.append(piece)
+    return made
+
+
+def _may_be_rebuilt(before: list[Piece], piece: Piece) -> bool:
+    """As `guarantee.check_way` has it; of what draws numbers and has gaps nothing can be said."""
+    given = guarantee(piece.policy, OPERATORS[piece.operator].traits.operator_class)
+    behind_gaps = bool(gaps_before([*before, piece])[piece.name])
+    return (
+        given is not None
+        and piece.operator != "draw"
+        and not (piece.protection == "upstream" and behind_gaps)
+    )
+
+
 def _converging(chance: Random, life: Life) -> Life:
     """Perhaps the same, with fragments that give up what they said."""
-    can = [piece.name for piece in life.pieces if _can_converge(piece)]
+    gaps = gaps_before(life.pieces)
+    can = [p.name for p in life.pieces if _can_converge(p) and not gaps[p.name]]
     if not can or chance.random() >= CONVERGE_PART:
         return life
     chosen = {name for name in can if chance.random() < 0.7} or {can[0]}

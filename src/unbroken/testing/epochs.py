@@ -259,6 +259,10 @@ class Log:
             raise EpochGone(f"{self.stream}: epoch {start} was trimmed; it begins at {self.first}")
         return [self._kept[n].header for n in range(start, min(self.next, start + most))]
 
+    def held(self, at_least: int = 0) -> list[real.Header]:
+        """Headers of all that it holds from `at_least` on, oldest first."""
+        return [self._kept[n].header for n in range(max(at_least, self.first), self.next)]
+
     def read(self, number: int) -> Epoch:
         """One epoch with its rows."""
         if number not in self._kept:

@@ -50,6 +50,9 @@ KINDS = (
     "crash", "fuse", "die at", "stumble", "pause", "cut", "cut one way", "isolate", "slow",
     "repeat", "lag", "full", "power", "lose", "drift", "jump",
 )  # fmt: skip
+#: When somebody may "die at": an engine has planned or sealed an epoch, or said it tentatively; a
+#: replica has parked a fork, or given up what it said, or put a gap into its log.
+MOMENTS = ("planned", "sealed", "said", "parked", "given up", "gap")
 #: Those that chance chooses from, by what they have in common (`unbroken sim --faults`).
 GROUPS = {
     "crash": (CRASH, FUSE, STUMBLE), "pause": (PAUSE,), "cut": (CUT, CUT_ONE_WAY, ISOLATE),
@@ -192,6 +195,7 @@ class Life:
         unbroken.errors.DefinitionError: crash 'node-4' at 3 s: there is nobody of that name
           → one of keeper, control, node-1, node-2, node-3
         """
+        self._check_graph()
         known = ["keeper", "control", *(f"node-{i + 1}" for i in range(self.nodes))]
         known += [f"sink-{name}" for name in self.sinks]
         for fault in self.faults:
@@ -202,6 +206,37 @@ class Life:
                     f"{fault.what} {end!r} at {fault.at_s:g} s: there is nobody of that name",
                     hint=f"one of {', '.join(known)}",
                 )
+            if not 0.0 <= fault.at_s <= self.epochs * EPOCH_S:
+                raise DefinitionError(
+                    f"{fault.what} {fault.who!r} at {fault.at_s:g} s will not happen",
+                    hint=f"a life of {self.epochs} epochs has faults from 0 to "
+                    f"{self.epochs * EPOCH_S:g} s",
+                )
+            moments = [f"{where} {piece.name}" for where in MOMENTS for piece in self.pieces]
+            if fault.what == DIE_AT and fault.other not in moments:
+                raise DefinitionError(
+                    f"{fault.what} {fault.other!r}: that moment never comes",
+                    hint=f"one of {', '.join(MOMENTS)}, and the name of a fragment",
+                )
+
+    def _check_graph(self) -> None:
+        """Who reads what, on how many nodes."""
+        if self.nodes < 1 or self.epochs < 1:
+            raise DefinitionError(
+                f"a life of {self.nodes} nodes and {self.epochs} epochs", hint="at least one"
+            )
+        known = list(self.sources)
+        for piece in self.pieces:
+            for stream in piece.inputs:
+                _one_of(f"an input of {piece.name!r}", stream, known)
+            if piece.policy.copies > self.nodes:
+                raise DefinitionError(
+                    f"{piece.name!r} wants {piece.policy.copies} nodes, and there are {self.nodes}",
+                    hint="give the life more of them",
+                )
+            known.append(piece.name)
+        for sink in self.sinks:
+            _one_of("what a sink follows", self.stream_of(sink), known)
 
     def stream_of(self, sink: str) -> str:
         """What a sink follows: the stream of its name, or of its name before the last "-"."""

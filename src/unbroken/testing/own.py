@@ -61,6 +61,20 @@ def own_life(
     return replace(life, faults=tuple(made or random_faults(chance, life, faults)))
 
 
+def traits_of(query: Query) -> dict[str, Traits]:
+    """What Spark says about the operators of every fragment: `own_life` wants to know it.
+
+    >>> query = Query("shop"); clicks = query.source("clicks", "page STRING")
+    >>> counts = query.fragment(clicks)(lambda c: c.groupBy("page").count(), name="counts")
+    >>> traits_of(query)["counts"].operator_class.value                         # doctest: +SKIP
+    'deterministic'
+    """
+    # Not before: Spark takes a second to import, and lives do without.
+    from unbroken.engine.read import read
+
+    return {name: plan.traits for name, plan in read(query).items()}
+
+
 def pieces_of(query: Query, traits: Mapping[str, Traits]) -> tuple[Piece, ...]:
     """The fragments of a query as the simulator has them, in the order of the data."""
     fragments = [stream for stream in query.check() if not isinstance(stream, Source)]

@@ -1,7 +1,7 @@
 """The real classes in a simulated world: which names of which modules mean something else there.
 
-    node.hosted.time   ─▶ the clock of the process     node.replica.Run  ─▶ the engine here
-    streams.served.disk ─▶ its disk                    node.control.Peer ─▶ the network here
+    node.standby.time  ─▶ the clock of the process     node.replica.Run  ─▶ the engine here
+    streams.notes.disk ─▶ its disk                     node.control.Peer ─▶ the network here
 
 * `Hosted`, `Replica`, `Standby`, `Staged`, `Served`, `StreamDoor`, `Control`, `Keeper`, the
   successor, the book and the copying of logs are the real ones.  They reach the outside through
@@ -22,6 +22,7 @@ from unbroken.control.records import Hole
 from unbroken.control.store import Store
 from unbroken.node import (
     alone,
+    beginnings,
     book,
     branch,
     control,
@@ -44,7 +45,7 @@ from unbroken.node import (
     standby,
     successor,
 )  # fmt: skip
-from unbroken.streams import branch_log, copy_log, log, served
+from unbroken.streams import branch_log, copy_log, log, notes, served
 from unbroken.tentative import correction, hearing
 from unbroken.testing import branches, checkpoints, engine, epochs, shipments
 from unbroken.testing.inputs import Inputs
@@ -119,9 +120,11 @@ class Records(Store):
         self._reached[TAKE_OVER] += 1
         return term
 
-    def record_hole(self, hole: Hole, *, overtakes: Iterable[tuple[str, str]]) -> Hole:
+    def record_hole(
+        self, hole: Hole, *, overtakes: Iterable[tuple[str, str]], longer: bool = False
+    ) -> Hole:
         """Writes what is given up."""
-        recorded = super().record_hole(hole, overtakes=overtakes)
+        recorded = super().record_hole(hole, overtakes=overtakes, longer=longer)
         self._reached[GAP] += 1
         return recorded
 
@@ -160,8 +163,9 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
     quiet = SimpleNamespace(getloadavg=lambda: (0.0, 0.0, 0.0), cpu_count=lambda: 2)
     remove = SimpleNamespace(rmtree=lambda folder, **how: folder.disk.remove(folder))
     by_module: dict[ModuleType, dict[str, Any]] = {
+        beginnings: {"threading": threading, "time": time, "print": say},
         hosted: {
-            "threading": threading, "time": time, "print": say, "Peer": peer, "plans": plans,
+            "time": time, "print": say, "Peer": peer, "plans": plans,
             "shutil": remove, "forget_shipments": lambda folder: None,
             "take": shipments.take_more, "take_replica": shipments.take_replica,
             "Rehearsals": _Rehearsals, "KEEP_EPOCHS": sim.life.keep_epochs,
@@ -203,7 +207,8 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
             "threading": threading, "time": time, "Peer": peer,
             "Speaker": partial(Speaker, world, network, sim.watch),
         },
-        served: {"threading": threading, "time": time, "disk": files},
+        served: {"threading": threading, "time": time},
+        notes: {"disk": files},
         questions: {"Giver": shipments.Giver},
         loop: {"print": say},
         life: {"disk": files},
@@ -220,5 +225,9 @@ def changes(sim: Any) -> list[tuple[Any, str, Any]]:
             "SourceLog": sim.source_log, "KEEP_EPOCHS": sim.life.keep_epochs,
         },
     }  # fmt: skip
-    return [(module, name, value) for module, names in by_module.items()
+    told = [(module, name, value) for module, names in by_module.items()
             for name, value in names.items()]  # fmt: skip
+    for module, name, _ in told:
+        # What has moved to another module would be the real thing there.
+        assert name == "print" or hasattr(module, name), f"{module.__name__} has no {name}"
+    return told

@@ -11,12 +11,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from unbroken.errors import DiskError, UnbrokenError, Unreachable
+from unbroken.errors import DiskError, UnbrokenError
 from unbroken.node import setup
 from unbroken.node.book import BookReader
 from unbroken.node.control import Control
@@ -180,6 +179,7 @@ class NodeShell:
         while self._wanted is None:
             block(world, 0.1)
         wanted = self._wanted
+        self._hosted.place(wanted)
         try:
             for stream in self._query.check():
                 if stream.name in wanted["run"]:
@@ -211,8 +211,7 @@ class NodeShell:
             "state": self._state, **self._hosted.report(),
         }  # fmt: skip
         self._sim.watch.status(self.name, report["fragments"])
-        with contextlib.suppress(Unreachable):
-            self._entry.act(report, timeout_s=1.0)
+        self._book.report(report, timeout_s=1.0)
 
     def _beats(self) -> None:
         if self._sim.world.now_s - self._beat_s > BEAT_S * 0.9:

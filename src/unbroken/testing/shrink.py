@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from unbroken.testing.life import CALM_S, EPOCH_S, Life
+from unbroken.testing.life import CALM_S, DIE_AT, EPOCH_S, Life
 
 #: Lives that are tried at most.
 TRIES_MAX = 60
@@ -47,7 +47,7 @@ def _smaller(life: Life) -> Iterator[Life]:
         yield life.without([fault])
     last_s = max((fault.at_s for fault in life.faults), default=CALM_S)
     for epochs in (int((last_s + 3.0) / EPOCH_S), int(life.epochs * 0.8)):
-        if 20 <= epochs < life.epochs * 0.95:
+        if 20 <= epochs < life.epochs * 0.95 and last_s <= epochs * EPOCH_S:
             yield replace(life, epochs=epochs)
     read = {stream for piece in life.pieces for stream in piece.inputs}
     for piece in life.pieces:
@@ -56,7 +56,11 @@ def _smaller(life: Life) -> Iterator[Life]:
             still = {stream for other in rest for stream in other.inputs}
             sinks = tuple(p.name for p in rest if p.name not in still)
             named = {f"sink-{sink}" for sink in sinks} | {"keeper", "control", "network"}
-            kept = tuple(f for f in life.faults if not f.who.startswith("sink-") or f.who in named)
+            kept = tuple(
+                f for f in life.faults
+                if (not f.who.startswith("sink-") or f.who in named)
+                and (f.what != DIE_AT or f.other.rpartition(" ")[2] != piece.name)
+            )  # fmt: skip
             yield replace(life, pieces=rest, sinks=sinks, faults=kept)
     needed = max(piece.policy.copies for piece in life.pieces)
     gone = f"node-{life.nodes}"

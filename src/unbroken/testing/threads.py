@@ -132,6 +132,14 @@ class Lock:
                 self._holder = None
                 self._changed.notify_all()
 
+    def acquire(self) -> None:
+        """Waits until it is free."""
+        self.__enter__()
+
+    def release(self) -> None:
+        """Others may have it."""
+        self.__exit__()
+
 
 class Thread:
     """As `threading.Thread`: a task of the process whose code starts it."""

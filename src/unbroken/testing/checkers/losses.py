@@ -5,7 +5,8 @@
 * A copy on a node that is gone counts: it is kept until the wanted number is live (scenario 16).
   Not where numbers are drawn, because what it would draw again may have been shown already.
 * Whoever reads beside it may stand still too, once the log that both read is full.  So may all
-  for whom a log is full because a sink has come too late, when the beginning was gone.
+  for whom a log is full because a sink has stopped: it came too late, when the beginning was
+  gone, or lacks what a hole has taken.
 * That must be said where people look (invariant 10): in what control tells of that very fragment,
   in what its node tells, by the node that gives up, or by the sink itself.  What is only on its way
   is no reason.
@@ -58,6 +59,7 @@ class Losses(Looking):
             left = [
                 node for node, standing in placed.items()
                 if standing in good and self.on_disk(node, piece.name) is not None
+                and (piece.name, node) not in self._overtaken
             ]  # fmt: skip
             if who in placed and not left:
                 self.beyond[piece.name] = f"{who} lost the last copy of {piece.name}"
@@ -88,12 +90,15 @@ class Losses(Looking):
         hole; it says so.  So does one that has come too late.
         """
         piece = next((p for p in self._sim.life.pieces if p.name == stream), None)
-        late = stream in self.gaps or (sink is not None and sink.name in self._too_late)
-        if sink is not None and late and isinstance(sink.error, EpochGone):
+        if sink is not None and self._may_have_stopped(sink):
             return True
         if piece is None:
             return False
         return bool(self._culprits(stream))
+
+    def _may_have_stopped(self, sink: Any) -> bool:
+        late = sink.stream in self.gaps or sink.name in self._too_late
+        return late and isinstance(sink.error, EpochGone)
 
     def _culprits(self, stream: str) -> list[str]:
         """For whose sake a stream may stop: fragments before it, or whoever fills their logs."""
@@ -118,7 +123,7 @@ class Losses(Looking):
             return []
         found = [
             sink.name for sink in self._sim.sinks()
-            if sink.stream == stream and sink.error is not None and sink.name in self._too_late
+            if sink.stream == stream and self._may_have_stopped(sink)
         ]  # fmt: skip
         for piece in self._sim.life.pieces:
             if stream in piece.inputs:

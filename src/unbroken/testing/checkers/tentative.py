@@ -38,6 +38,8 @@ class Tentative(Waits):
         self._alone: dict[int, tuple[dict[Any, Any], Marks, int]] = {}
         #: What a sink has heard in its present life and not been told the end of.
         self._open: dict[str, dict[int, Epoch]] = {}
+        #: Said by branches whose disk is lost: whoever has heard it may still go on with it.
+        self._once: list[Epoch] = []
 
     # What branches say.
 
@@ -67,7 +69,12 @@ class Tentative(Waits):
         """With a disk its terms are lost: they are counted from 1 again."""
         super().lost(who)
         for stream, branch in [each for each in self.said if each[1].endswith("@" + who)]:
-            del self.said[stream, branch]
+            self._once += self.said.pop((stream, branch)).values()
+
+    def _was_said(self, epoch: Epoch) -> bool:
+        """Whether a branch has said this very epoch, also if its disk is lost by now."""
+        said = self.said.get((epoch.header.stream, epoch.header.branch), {})
+        return any(epoch is each for each in (said.get(epoch.number), *self._once))
 
     def trimmed(self, folder: Path, stream: str, gone: range) -> None:
         """What is replaced goes; stable epochs are looked at as ever."""
@@ -96,13 +103,12 @@ class Tentative(Waits):
             return
         number = run._after + 1
         for epoch in inputs:
-            said = self.said.get((epoch.header.stream, epoch.header.branch), {})
             nothing = epoch.kind == TENTATIVE and not epoch.header.branch and not epoch.rows
             if epoch.number != number:
                 self.break_(2, f"branch {run.branch.name} is given {epoch.number}, not {number}")
             elif epoch.kind != TENTATIVE:
                 self._same(epoch, f"branch {run.branch.name} is given")
-            elif not nothing and epoch is not said.get(number):
+            elif not nothing and not self._was_said(epoch):
                 self.break_(4, f"branch {run.branch.name} is given {number} of nobody's branch")
         self._waits(run, number, inputs)
 
@@ -139,7 +145,7 @@ class Tentative(Waits):
         """Invariant 4: a consumer takes a tentative epoch."""
         stream, branch, number = epoch.header.stream, epoch.header.branch, epoch.number
         who = both._follower._consumer
-        if branch != wanted.branch or epoch is not self.said.get((stream, branch), {}).get(number):
+        if branch != wanted.branch or not self._was_said(epoch):
             self.break_(4, f"{who} takes {number} of {branch!r}, which that has not said")
         if number < both.merge.next:
             self.break_(4, f"{who} takes {number} of {branch}, and has the stable one")

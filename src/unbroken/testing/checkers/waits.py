@@ -160,7 +160,12 @@ class Waits(Converging):
         self.waits_s.append(total_s)
         most_s = self._limit_s(bound_s, max(upstream_s.values(), default=0.0))
         new = number > self._said_before(run)
-        if new and blamed_s > most_s and not self._hindered(run._process.name):
+        replica = self._sim.shells[run._process.name].hosted.replicas.get(stream)
+        if (
+            new
+            and blamed_s > most_s
+            and not (self._hindered(run._process.name) or self._gives_way(replica))
+        ):
             self.break_(
                 12, f"epoch {number} of {stream} has waited {blamed_s:.2f} s, its bound is "
                 f"{bound_s:g} s",
@@ -199,7 +204,7 @@ class Waits(Converging):
             inputs = replica.branch._inputs if replica.branch is not None else replica._inputs
             if replica.fragment.bound is None or run is None or run.ended or inputs is None:
                 continue
-            if self._held(replica):
+            if self._held(replica) or self._gives_way(replica) or replica.silent_since:
                 self.excuse(node)
                 continue
             if replica.branch is not None:
@@ -220,6 +225,17 @@ class Waits(Converging):
                     12, f"epoch {number} of {name} waits for {waited_s:.2f} s on {node}, its bound "
                     f"is {self._bound_s(run):g} s",
                 )  # fmt: skip
+
+    def _gives_way(self, replica: Any) -> bool:
+        """Whether it is too slow for two lines, and corrects: then the branch waits for the other.
+
+        New results are late for that, as told (`tentative.turns`).
+        """
+        if replica is None or replica.branch is None:
+            return False
+        stable = replica._stable_at()
+        slow = self.slowness(replica.name.partition("@")[2]) > 1.0
+        return bool(slow and stable is not None and stable.gets_on)
 
     @staticmethod
     def _held(replica: Any) -> bool:
