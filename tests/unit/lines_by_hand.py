@@ -89,7 +89,7 @@ class Query:
                 commit(self._checkpoint, batch)
                 batch += 1
         except FenceError:
-            self._stopped = True
+            self._stopped = not self._failure  # Who failed says so until it is stopped.
         finally:
             self._readers.shutdown(wait=False)
 
@@ -183,6 +183,15 @@ class World:
         while not what():
             assert time.monotonic() < deadline_s, self.replica.status()
             time.sleep(0.01)
+
+    def stable_line_asks(self) -> bool:
+        """Whether the parked line's own query has started and waits for input.
+
+        Its sentence does not tell: the query that became the branch may have said the same.
+        """
+        with self.replica._changed:
+            arrivals = self.replica._arrivals
+            return self.replica.branch is not None and arrivals is not None and arrivals.asked
 
     @property
     def said(self) -> list[int]:

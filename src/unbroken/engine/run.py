@@ -41,6 +41,8 @@ from unbroken.tentative.branch import followed
 
 HASH = "__unbroken_hash"
 _ERROR = re.compile(r"[\w.]+(Error|Exception|Gone|Lost|Batch)\b")
+#: Java's own errors in what py4j says: "An error occurred while calling …" tells nobody anything.
+_JAVA_ERROR = re.compile(r"(?:: |Caused by: )([\w.$]+(?:Error|Exception)\b.*)")
 #: A machine that was too busy for Spark's ten seconds, a worker that was killed, a full disk, a
 #: moment without memory.  What does not pass happens again, and after a few times it is a failure.
 _PASSING = re.compile(
@@ -52,6 +54,8 @@ _PASSING = re.compile(
     r"|\bDiskError\b|No space left on device"
     # Of its own node, by whoever fetches or brings rows: it was frozen, or too busy.
     r"|\bunbroken\.errors\.Unreachable\b"
+    # Between Spark's own processes on one machine, whoever of them was not given the time.
+    r"|java\.net\.SocketTimeoutException"
     r"|java\.lang\.OutOfMemoryError"
 )
 #: Settings are the session's, which all fragments share; a query takes a copy when it starts.
@@ -271,4 +275,7 @@ def _last_words(text: str) -> str:
     traced = any("Traceback (most recent call last)" in line for line in lines)
     named = [line for line in lines if _ERROR.match(line)]
     chosen = named[-1] if traced and named else lines[0] if lines else "unknown"
+    java = [found[1] for line in lines if (found := _JAVA_ERROR.match(line))]
+    if chosen.startswith("py4j.protocol.") and java:
+        chosen = java[-1]
     return chosen.removeprefix("unbroken.errors.")[:500]
