@@ -102,7 +102,9 @@ def test_a_cable_is_pulled_and_put_back_from_another_terminal(tmp_path: Path):
             "node-1 and node-2 are cut off from each other\n"
         )
         until(lambda: shell.of("tentative"), "results go on")
-        assert "tentative from epoch" in " ".join(shell.at("status").split())
+        told = shell.at("status")
+        assert "tentative from epoch" in " ".join(told.split())
+        assert told.endswith("node-1 and node-2 are cut off from each other, until unbroken heal\n")
         assert shell.at("send", "west", "rows.csv").startswith("2 rows sent")
         assert shell.at("send", "east", "rows.csv").startswith("2 rows sent")
         until(lambda: any(e["data"] for e in shell.of("tentative")), "and see the eastern rows")

@@ -471,7 +471,7 @@ def test_explain_says_for_every_fragment_what_a_failure_does(spark: Any):
     query = ub.Query("q", epoch="1s")
     rows = query.source("rows", DDL, event_time="ts")
 
-    @query.fragment(rows, policy=ub.Passive(interval="3s"))
+    @query.fragment(rows, policy=ub.Passive(interval="3s"), max_delay="3s")
     def noisy(rows):
         return rows.select("ts", F.rand().alias("v"))
 
@@ -492,6 +492,7 @@ def test_explain_says_for_every_fragment_what_a_failure_does(spark: Any):
     warned = graph["fragments"]["noisy"]["warnings"]
     assert len(warned) == 2
     assert all(f"  warning   {each}" in text for each in warned)
+    assert "  cut off   waits: without its only input there is nothing to go on with" in text
 
 
 def test_the_simulator_has_an_operator_like_it(spark: Any):

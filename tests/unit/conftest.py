@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from layers_by_hand import BOOT, run_batches, write
-from lines_by_hand import Make, Query, World
+from lines_by_hand import Clock, Make, Query, World
 from shipping import Liar, Node
 
 from unbroken.checkpoints import fork
@@ -57,7 +57,9 @@ def replica(tmp_path: Path) -> Path:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     """Makes two producers and a replica that reads them, without Spark."""
-    Query.made = []
+    Query.made, Query.clock = [], Clock()
+    for module in (lines, branch):
+        monkeypatch.setattr(module, "time", Query.clock)
     monkeypatch.setattr(Query, "work_s", 0.0)
     monkeypatch.setattr(replicas, "Run", Query)
     for module in (serve, lines, branch):

@@ -1,7 +1,7 @@
 """A replica with two inputs and a bound of a second, without Spark.
 
-Everything is real except Spark: a thread asks the gate as Spark's sources do, passes all rows on,
-and writes checkpoints by hand.
+Everything is real except Spark and the clock: a thread asks the gate as Spark's sources do, passes
+all rows on, and writes checkpoints by hand.
 """
 
 from __future__ import annotations
@@ -38,6 +38,28 @@ SCHEMA = pa.schema({"n": pa.int64()})
 
 
 INPUTS = ("east", "west")
+STEP_S = 0.01
+
+
+class Clock:
+    """What time it is for the two lines: it goes on only while the test waits.
+
+    A machine that stands still for seconds, or writes to its disk that long, makes no input silent.
+    """
+
+    def __init__(self) -> None:
+        self._owner, self._now_s = threading.current_thread(), 1_000.0
+
+    def monotonic(self) -> float:
+        return self._now_s
+
+    def sleep(self, seconds: float) -> None:
+        """The test moves it by waiting; whoever else waits, waits for the test."""
+        until_s = self._now_s + seconds
+        while self._now_s < until_s:
+            time.sleep(STEP_S)
+            if threading.current_thread() is self._owner:
+                self._now_s += STEP_S
 
 
 class Query:
@@ -48,6 +70,7 @@ class Query:
     """
 
     made: list[Query]
+    clock: Clock
     #: Seconds that a new query takes to start, and an epoch.
     start_s, work_s = 0.1, 0.0
 
@@ -82,7 +105,7 @@ class Query:
                 tables = list(self._readers.map(ask, INPUTS) if self._ahead else map(ask, INPUTS))
                 after += 1
                 plan(self._checkpoint, batch, after, after)
-                time.sleep(self.work_s)
+                self.clock.sleep(self.work_s)
                 rows = pa.concat_tables(tables).sort_by("n")
                 self._seal(after, rows, digest_of_rows(rows))
                 work(self._checkpoint, batch)
@@ -179,10 +202,11 @@ class World:
                 self.feed(stream, number, number)
 
     def until(self, what: Callable[[], object]) -> None:
-        deadline_s = time.monotonic() + WAIT_S
+        clock = Query.clock
+        deadline_s = clock.monotonic() + WAIT_S
         while not what():
-            assert time.monotonic() < deadline_s, self.replica.status()
-            time.sleep(0.01)
+            assert clock.monotonic() < deadline_s, self.replica.status()
+            clock.sleep(STEP_S)
 
     def stable_line_asks(self) -> bool:
         """Whether the parked line's own query has started and waits for input.

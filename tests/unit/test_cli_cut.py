@@ -5,6 +5,7 @@ The processes of the cluster are doors here: an entry that says who holds the ca
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -36,15 +37,20 @@ class Wired:
         held_at = self.cables.address if cables else ""
         made = Setup("shop", {}, self.entry.address, "", manual=True, cables_held_at=held_at)
         self.entry.on_act("setup", lambda command: asdict(made))
-        self.entry.on_act("status", lambda command: {})
+        status = {"query": "shop", "sources": {}, "nodes": {}, "fragments": {}}
+        self.entry.on_act("status", lambda command: status)
 
-    def reaches(self, reader: str, served: str) -> bool:
+    def reaches(self, reader: str, served: str, timeout_s: float = WAIT_S) -> bool:
         """Whether one reaches the other through its cable."""
         with Peer(self.cables.doors[reader][served]) as peer:
             try:
-                return bool(peer.act({"do": "who"}, timeout_s=0.5) == served)
+                return bool(peer.act({"do": "who"}, timeout_s=timeout_s) == served)
             except Unreachable:
                 return False
+
+    def is_silent(self, reader: str, served: str) -> bool:
+        """Whether one waits for the other in vain, for a moment."""
+        return not self.reaches(reader, served, timeout_s=0.5)
 
     def close(self) -> None:
         self.cables.close()
@@ -66,14 +72,14 @@ def test_two_nodes_are_cut_off_and_nobody_else(wired: Wired, capsys: pytest.Capt
     assert wired.reaches("node-3", "node-2")
     assert main(["cut", "node-2", "node-3", *at]) == 0
     assert capsys.readouterr().out == "node-2 and node-3 are cut off from each other\n"
-    assert not wired.reaches("node-3", "node-2")
-    assert not wired.reaches("node-2", "node-3")
+    assert wired.is_silent("node-3", "node-2")
+    assert wired.is_silent("node-2", "node-3")
     assert wired.reaches("node-3", "node-1")
     assert wired.reaches("node-3", "keeper")
     # Whoever cuts more hears of what is cut already.
     assert main(["cut", "keeper", "node-1", *at]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 2
-    assert not wired.reaches("node-1", "keeper")
+    assert wired.is_silent("node-1", "keeper")
     assert main(["heal", *at]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "not any more: node-2 and node-3 are cut off from each other",
@@ -111,9 +117,22 @@ def test_a_slow_cable_is_told(wired: Wired, capsys: pytest.CaptureFixture[str]):
     at = ("--at", wired.entry.address)
     assert main(["slow", "node-1", "node-2", "0.7", *at]) == 0
     assert capsys.readouterr().out == "node-1 and node-2 hear of each other 0.7 s late\n"
-    assert not wired.reaches("node-1", "node-2"), "half a second is too short now"
+    assert wired.is_silent("node-1", "node-2"), "half a second is too short now"
     assert main(["heal", *at]) == 0
     assert wired.reaches("node-1", "node-2")
+
+
+def test_status_tells_what_is_pulled(wired: Wired, capsys: pytest.CaptureFixture[str]):
+    """Whoever comes to a cluster that another has cut need not look for a broken network."""
+    at = ("--at", wired.entry.address)
+    assert main(["status", *at]) == 0
+    assert "until unbroken heal" not in capsys.readouterr().out
+    wired.cables.cut("node-2", "node-3")
+    assert main(["status", *at]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[-1] == "node-2 and node-3 are cut off from each other, until unbroken heal"
+    assert main(["status", "--json", *at]) == 0
+    assert json.loads(capsys.readouterr().out)["pulled"] == wired.cables.pulled
 
 
 @pytest.mark.parametrize(
@@ -141,6 +160,7 @@ def test_a_cluster_without_cables_says_how_to_get_some(
 ):
     monkeypatch.setattr("unbroken.cli.main._end_on_sigterm", lambda: None)
     bare = Wired(cables=False)
+    assert main(["status", "--at", bare.entry.address]) == 0
     for arguments in (["cut", "node-1", "node-2"], ["slow", "node-1", "node-2", "1"], ["heal"]):
         assert main([*arguments, "--at", bare.entry.address]) == 1
         told = capsys.readouterr().err

@@ -160,10 +160,28 @@ def words(graph: dict[str, Any]) -> str:
         lines += [f"  watermark {text}" for text in fragment["watermarks"]]
         if fragment["max_delay_s"] is not None:
             how = fragment["max_delay_s"], fragment["when_cut"], fragment["when_healed"]
-            lines += [f"  cut off   {Bound(*how).text}"]
+            waits = "waits: without its only input there is nothing to go on with"
+            goes_on = _is_ever_tentative(graph["fragments"], name)
+            lines += [f"  cut off   {Bound(*how).text if goes_on else waits}"]
         lines += _protection(fragment)
     lines += ["", *(f"sink {name}" for name in graph["sinks"])]
     return "\n".join(lines)
+
+
+def _is_ever_tentative(fragments: dict[str, Any], name: str) -> bool:
+    """Whether a bound changes anything: another input is left, or what it reads is tentative.
+
+    >>> fragments = {"one": {"max_delay_s": 3.0, "inputs": ["source"]}}
+    >>> _is_ever_tentative(fragments, "one")
+    False
+    >>> _is_ever_tentative({"one": {"max_delay_s": 3.0, "inputs": ["east", "west"]}}, "one")
+    True
+    """
+    fragment = fragments.get(name)
+    if fragment is None or fragment["max_delay_s"] is None:
+        return False
+    inputs = fragment["inputs"]
+    return len(inputs) > 1 or any(_is_ever_tentative(fragments, each) for each in inputs)
 
 
 def _protection(fragment: dict[str, Any]) -> list[str]:

@@ -26,12 +26,15 @@ def register(commands: Any) -> None:
 
 def run(given: argparse.Namespace) -> int:
     """Prints the status once; 1 if a fragment has failed or a node is silent."""
-    status = connect(given.at).status()
+    cluster = connect(given.at)
+    status, pulled = cluster.status(), cluster.pulled()
     if given.json:
-        print(json.dumps(status))
+        print(json.dumps(status | {"pulled": pulled}))
     else:
         console = Console(highlight=False)
         console.print(render(Meter(status["query"]).read(status, "", 0.0), live=False))
+        for sentence in pulled:
+            print(f"{sentence}, until unbroken heal")
     nodes = status["nodes"].values()
     failed = any(f["failed"] for node in nodes for f in node["fragments"].values())
     return 1 if failed or any("silent" in node["state"] for node in nodes) else 0

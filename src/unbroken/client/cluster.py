@@ -154,6 +154,11 @@ class Cluster:
         """Puts all cables back; tells which were pulled."""
         return self._pull({"do": "heal"})
 
+    def pulled(self) -> list[str]:
+        """What is cut or slow right now, in sentences; nothing, if there are no cables."""
+        held_at = self._entry.act({"do": "setup"})["cables_held_at"]
+        return self._ask_holder(held_at, {"do": "pulled"}) if held_at else []
+
     def _pull(self, word: dict[str, Any]) -> list[str]:
         held_at = self._entry.act({"do": "setup"})["cables_held_at"]
         if not held_at:
@@ -161,6 +166,9 @@ class Cluster:
                 f"the cluster at {self.address} has no cables to pull",
                 hint="end it and start it with them: unbroken run FILE.py --cables",
             )
+        return self._ask_holder(held_at, word)
+
+    def _ask_holder(self, held_at: str, word: dict[str, Any]) -> list[str]:
         with Peer(held_at) as holder:
             pulled: list[str] = holder.act(word)
         return pulled

@@ -55,6 +55,7 @@ class Cables:
         self._door.on_act("cut", self._cut)
         self._door.on_act("slow", self._slow)
         self._door.on_act("heal", lambda command: self.heal())
+        self._door.on_act("pulled", lambda command: self.pulled)
 
     @property
     def doors(self) -> dict[str, dict[str, str]]:
